@@ -1,0 +1,49 @@
+"""Derivatives of neural networks with respect to their inputs, by interchangeable engines."""
+
+from dudx.calibration import Calibration, find_eps
+from dudx.coupling import coupled
+from dudx.engines.autodiff import AD
+from dudx.engines.base import Engine, evaluate
+from dudx.engines.difference import EFD, FD, SFD
+from dudx.engines.per_sample import PerSampleAD
+from dudx.errors import (
+    CalibrationError,
+    CalibrationWarning,
+    CoupledModelError,
+    DudxError,
+    InputError,
+    ModelError,
+    StepNotSetError,
+    UnsupportedError,
+)
+from dudx.fields import Field, Residual
+from dudx.operators import Along, D, Laplacian, Operator
+
+__version__ = "0.1.0"
+
+__all__ = [
+    "AD",
+    "EFD",
+    "FD",
+    "SFD",
+    "Along",
+    "Calibration",
+    "CalibrationError",
+    "CalibrationWarning",
+    "CoupledModelError",
+    "D",
+    "DudxError",
+    "Engine",
+    "Field",
+    "InputError",
+    "Laplacian",
+    "ModelError",
+    "Operator",
+    "PerSampleAD",
+    "Residual",
+    "StepNotSetError",
+    "UnsupportedError",
+    "coupled",
+    "evaluate",
+    "find_eps",
+]

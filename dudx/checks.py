@@ -1,0 +1,142 @@
+"""Checks at the border, made once: what came in, what was expected, what to do."""
+
+from __future__ import annotations
+
+import math
+import numbers
+from collections.abc import Callable, Sequence
+from typing import cast
+
+import torch
+from torch import Tensor, nn
+
+from dudx.errors import InputError, ModelError
+from dudx.operators import Directional, Operator
+
+Model = Callable[[Tensor], Tensor]
+
+
+def points(x: object) -> Tensor:
+    """A finite floating-point tensor of shape (B, d)."""
+    if not isinstance(x, Tensor):
+        raise InputError(f"The points must be a torch tensor of shape (B, d); got {type(x).__name__}.")
+    if x.ndim != 2:
+        raise InputError(f"The points must have shape (B, d), one row a point; got shape {tuple(x.shape)}.")
+    if not x.is_floating_point():
+        raise InputError(f"The points must be floating-point to be differentiated; got {x.dtype}: use x.float().")
+    if 0 in x.shape:
+        raise InputError(f"The batch of points is empty (shape {tuple(x.shape)}); give at least one point.")
+    _finite(x, "points")
+    return x
+
+
+def operators(requested: object, x: Tensor) -> list[Operator]:
+    """The operators in d variables, every axis and direction fitting the points."""
+    listed = [requested] if isinstance(requested, Operator) else requested
+    if not isinstance(listed, Sequence) or not all(isinstance(o, Operator) for o in listed):
+        raise InputError(f"Operators must be a list such as [D(0), Laplacian()]; got {requested!r}.")
+    if not listed:
+        raise InputError("The list of operators is empty; ask for at least one, for example D().")
+    expanded = [operator.expanded(x.shape[1]) for operator in listed]
+    for term in (term for operator in expanded for term in operator.terms):
+        if isinstance(term, Directional):
+            _direction(term.direction, x)
+        elif term.axes and term.axes[-1] >= x.shape[1]:
+            raise InputError(
+                f"Axis {term.axes[-1]} is out of range: the points have {x.shape[1]} columns, 0 to {x.shape[1] - 1}."
+            )
+    return expanded
+
+
+def _direction(v: Tensor, x: Tensor) -> None:
+    if v.shape != x.shape:
+        raise InputError(
+            f"The direction of Along must have the shape of the points, {tuple(x.shape)}; got {tuple(v.shape)}."
+        )
+    if v.dtype != x.dtype or v.device != x.device:
+        raise InputError(
+            f"The direction of Along is {v.dtype} on {v.device} and the points are {x.dtype} on {x.device}; "
+            "use v.to(x)."
+        )
+    _finite(v, "direction of Along")
+
+
+def _finite(values: Tensor, name: str) -> None:
+    # The meta device has no values to look at, and inside torch.compile a look would break the graph.
+    if values.is_meta or torch.compiler.is_compiling():
+        return
+    if not bool(torch.isfinite(values).all()):
+        bad = int((~torch.isfinite(values)).any(dim=1).nonzero()[0])
+        raise InputError(f"The {name} must be finite; row {bad} holds a NaN or an infinity.")
+
+
+def model(candidate: object, x: Tensor) -> Model:
+    """A callable whose parameters live where the points do."""
+    if not callable(candidate):
+        raise InputError(f"The model must be callable, from (B, d) to (B, m); got {type(candidate).__name__}.")
+    if isinstance(candidate, type):
+        raise InputError(f"The model is the class {candidate.__name__}, not an instance; call it first.")
+    if isinstance(candidate, nn.Module):
+        for parameter in candidate.parameters():
+            if parameter.device != x.device:
+                raise InputError(
+                    f"The model is on {parameter.device} and the points on {x.device}; move one with .to()."
+                )
+            if parameter.is_floating_point() and parameter.dtype != x.dtype:
+                raise InputError(
+                    f"The model is {parameter.dtype} and the points are {x.dtype}; convert one with .to()."
+                )
+            break
+    return cast(Model, candidate)
+
+
+def forward(model: Model, x: Tensor) -> Tensor:
+    """The model's output at `x`, once it is sure to be a (B, m) tensor and the input untouched.
+
+    Engines call the model through here only, so every engine refuses the same models with the same words.
+    """
+    version = None if torch.compiler.is_compiling() else x._version
+    u = model(x)
+    if version is not None and x._version != version:
+        raise ModelError("The model changed its input in place; write x = x * 2 rather than x *= 2 in its forward.")
+    if not isinstance(u, Tensor):
+        raise ModelError(
+            f"The model returned {_described(u)}; it must return one tensor of shape (B, m): wrap it, "
+            "for example in lambda x: model(x)[0]."
+        )
+    if u.ndim != 2 or u.shape[0] != x.shape[0]:
+        hint = "; add unsqueeze(1) for a single output" if u.ndim == 1 else ""
+        raise ModelError(
+            f"The model returned shape {tuple(u.shape)} for {x.shape[0]} points; it must return (B, m){hint}."
+        )
+    if not u.is_floating_point():
+        raise ModelError(f"The model returned {u.dtype}; derivatives need a floating-point output.")
+    return u
+
+
+def _described(value: object) -> str:
+    return f"a {type(value).__name__} of {len(value)}" if isinstance(value, tuple | list) else type(value).__name__
+
+
+def step(value: object, name: str = "step") -> float:
+    """A positive, finite number."""
+    if isinstance(value, bool) or not isinstance(value, numbers.Real):
+        raise InputError(f"The {name} must be a positive number; got {value!r}.")
+    number = float(value)
+    if not math.isfinite(number) or number <= 0:
+        raise InputError(f"The {name} must be positive and finite; got {number!r}.")
+    return number
+
+
+def accuracy(value: object) -> int:
+    """An even order of accuracy."""
+    if isinstance(value, bool) or not isinstance(value, int) or value < 2 or value % 2:
+        raise InputError(f"The accuracy of a central difference must be an even number, 2 or more; got {value!r}.")
+    return value
+
+
+def choice(value: object, allowed: Sequence[str], name: str) -> str:
+    """One of a few words."""
+    if value not in allowed:
+        raise InputError(f"{name} must be one of {', '.join(map(repr, allowed))}; got {value!r}.")
+    return str(value)

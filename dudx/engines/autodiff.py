@@ -1,0 +1,138 @@
+"""Batched reverse-mode differentiation: the `grad_outputs=ones` idiom, with shared prefixes."""
+
+from __future__ import annotations
+
+import contextlib
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+
+import torch
+from torch import Tensor
+from torch.nn.attention import SDPBackend, sdpa_kernel
+
+from dudx import checks
+from dudx.checks import Model
+from dudx.engines.base import Engine
+from dudx.operators import Directional, Operator, Partial
+
+Axes = tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class AD(Engine):
+    """Automatic differentiation, exact for any order.
+
+    Each sample's derivative is read off the derivative of the sum over samples, which is right only while samples do
+    not influence each other; `coupled="ignore"` computes that sum for coupled networks as well.
+    """
+
+    coupled: str | None = field(default="refuse", kw_only=True)
+
+    def __post_init__(self) -> None:
+        checks.choice(self.coupled, ("refuse", "ignore"), "coupled")
+
+    def derivatives(self, model: Model, x: Tensor, operators: Sequence[Operator]) -> list[Tensor]:
+        differentiable = torch.is_grad_enabled()
+        with torch.enable_grad(), differentiable_kernels():
+            # A non-leaf copy: the model may not write into the user's points, nor a direction depend on this copy.
+            own = x.clone() if x.requires_grad else x.detach().clone().requires_grad_(True)
+            u = checks.forward(model, own.clone())
+            results = reverse_derivatives(u, own, operators, differentiable=differentiable)
+        return results if differentiable else [result.detach() for result in results]
+
+
+def reverse_derivatives(u: Tensor, x: Tensor, operators: Sequence[Operator], *, differentiable: bool) -> list[Tensor]:
+    """Every operator applied to u, a function of x; u is (..., m) and x is (..., d)."""
+    columns = [_Column(column, x, operators, differentiable) for column in u.unbind(-1)]
+    return [torch.stack([column.apply(operator) for column in columns], dim=-1) for operator in operators]
+
+
+class _Column:
+    """The derivatives of one output: each gradient is taken once and shared by all the terms that need it."""
+
+    def __init__(self, u: Tensor, x: Tensor, operators: Sequence[Operator], differentiable: bool):
+        self.x = x
+        self.value = u
+        self.differentiable = differentiable
+        self.gradients: dict[object, Tensor] = {}
+        terms = {term for operator in operators for term in operator.terms}
+        self.top = max((term.order for term in terms), default=0)
+        self.partials: dict[Axes, Tensor] = {(): u}
+        for prefix in gradients_needed(term.axes for term in terms if isinstance(term, Partial)):
+            gradient = self._gradient(self.partials[prefix], prefix, len(prefix))
+            for axis in range(x.shape[-1]):
+                self.partials.setdefault(tuple(sorted((*prefix, axis))), gradient[..., axis])
+
+    def _gradient(self, value: Tensor, key: object, order: int) -> Tensor:
+        """The gradient of a derivative of the given order, computed once for each key."""
+        if key not in self.gradients:
+            if value.requires_grad:
+                (self.gradients[key],) = torch.autograd.grad(
+                    value,
+                    self.x,
+                    torch.ones_like(value),
+                    retain_graph=True,
+                    # Without a backward pass to come, a gradient of the highest order is not differentiated again.
+                    create_graph=self.differentiable or order + 1 < self.top,
+                    allow_unused=True,
+                    materialize_grads=True,
+                )
+            else:  # constant in x, for instance beyond a polynomial's degree
+                self.gradients[key] = torch.zeros_like(self.x)
+        return self.gradients[key]
+
+    def _along(self, term: Directional) -> Tensor:
+        along, key = self.value, ()
+        for order in range(term.order):
+            along = (self._gradient(along, key, order) * term.direction).sum(-1)
+            key = (id(term.direction), order)
+        return along
+
+    def apply(self, operator: Operator) -> Tensor:
+        total = torch.zeros_like(self.value) if not operator.terms else None
+        for term, coefficient in operator.terms.items():
+            value = self._along(term) if isinstance(term, Directional) else self.partials[term.axes]
+            scaled = value if coefficient == 1 else coefficient * value
+            total = scaled if total is None else total + scaled
+        assert total is not None
+        return total
+
+
+def gradients_needed(wanted: Iterable[Axes]) -> list[Axes]:
+    """The partial derivatives whose gradients yield all the wanted ones, lowest order first, few by greedy choice.
+
+    {xy, yy} needs the gradient of u_y only; {xx, xy} that of u_x only.
+    """
+    needed: dict[int, set[Axes]] = {}
+    for axes in wanted:
+        needed.setdefault(len(axes), set()).add(axes)
+    chosen: list[Axes] = []
+    for order in range(max(needed, default=0), 0, -1):
+        open_ = set(needed.get(order, ()))
+        below = needed.setdefault(order - 1, set())
+        while open_:
+            covers: Counter[Axes] = Counter()
+            for axes in open_:
+                covers.update({axes[:i] + axes[i + 1 :] for i in range(order)})
+            best = max(sorted(covers), key=lambda prefix: (covers[prefix], prefix in below))
+            chosen.append(best)
+            below.add(best)
+            open_ = {axes for axes in open_ if not _contains(axes, best)}
+    return sorted(chosen, key=len)
+
+
+def _contains(axes: Axes, prefix: Axes) -> bool:
+    return not Counter(prefix) - Counter(axes)
+
+
+@contextlib.contextmanager
+def differentiable_kernels() -> Iterator[None]:
+    """Make attention run on kernels that can be differentiated more than once (the fused ones cannot)."""
+    fast = torch.backends.mha.get_fastpath_enabled()
+    torch.backends.mha.set_fastpath_enabled(False)
+    try:
+        with sdpa_kernel(SDPBackend.MATH):
+            yield
+    finally:
+        torch.backends.mha.set_fastpath_enabled(fast)

@@ -1,0 +1,58 @@
+"""The interface every engine has, and `evaluate`, the one way to call it."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+
+from torch import Tensor
+
+from dudx import checks
+from dudx.checks import Model
+from dudx.coupling import refuse_if_coupled
+from dudx.errors import InputError
+from dudx.operators import Operator
+
+
+class Engine(ABC):
+    """A way to compute derivatives. Immutable: what changes a setting returns another engine.
+
+    A new engine is one class with one method, `derivatives`. It gets checked points, and operators whose terms are
+    `Partial` (with `axes` only) and `Directional`, and returns one (B, m) tensor for each operator, differentiable
+    with respect to the model's parameters. It calls the model through `checks.forward`.
+    """
+
+    #: What to do with a network whose samples influence each other: "refuse" it, "ignore" the fact and compute
+    #: something else than the derivative, or None where the engine is right for such networks too.
+    coupled: str | None = "refuse"
+
+    @abstractmethod
+    def derivatives(self, model: Model, x: Tensor, operators: Sequence[Operator]) -> Sequence[Tensor]:
+        """One (B, m) tensor per operator."""
+
+    def calibrated(self, model: Model, x: Tensor, operators: Sequence[Operator], **search: object) -> Engine:
+        """The same engine with its steps set for this model; exact engines have none and return themselves."""
+        return self
+
+
+def evaluate(model: Model, x: Tensor, operators: Sequence[Operator] | Operator, engine: Engine) -> tuple[Tensor, ...]:
+    """Apply each operator to the model at the points `x`.
+
+    Args:
+        model: maps (B, d) to (B, m); a module or any callable.
+        x: the points, (B, d).
+        operators: what to compute, for example `[D(), Laplacian()]`.
+        engine: how to compute it, for example `AD()` or `FD(step=1e-2)`.
+
+    Returns:
+        One (B, m) tensor for each operator, in order, differentiable in the model's parameters.
+    """
+    if not isinstance(engine, Engine):
+        name = engine.__name__ if isinstance(engine, type) else repr(engine)
+        raise InputError(f"The engine must be an instance such as dudx.AD() or dudx.FD(step=1e-2); got {name}.")
+    x = checks.points(x)
+    model = checks.model(model, x)
+    expanded = checks.operators(operators, x)
+    if engine.coupled == "refuse":
+        refuse_if_coupled(model, x)
+    return tuple(engine.derivatives(model, x, expanded))

@@ -1,0 +1,170 @@
+"""What to compute: linear differential operators with constant coefficients.
+
+`D(0, 0)`, `Laplacian()` and `Along(v)` are operators; sums, differences and multiples of operators are
+operators, and `A @ B` applies B and then A. An operator is a value: immutable, hashable, free of any idea of
+how it will be computed.
+"""
+
+from __future__ import annotations
+
+import itertools
+import numbers
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from torch import Tensor
+
+from dudx.errors import InputError
+
+
+@dataclass(frozen=True)
+class Partial:
+    """A partial derivative; `laplacians` counts Laplacians over all axes, expanded once d is known."""
+
+    axes: tuple[int, ...] = ()
+    laplacians: int = 0
+
+    @property
+    def order(self) -> int:
+        return len(self.axes) + 2 * self.laplacians
+
+    def __repr__(self) -> str:
+        parts = ["Laplacian()"] * self.laplacians
+        if self.axes or not parts:
+            parts.append(f"D({', '.join(map(str, self.axes))})")
+        return " @ ".join(parts)
+
+
+@dataclass(frozen=True, eq=False)
+class Directional:
+    """The derivative of the given order along a vector at each point; two are equal if they share the tensor."""
+
+    direction: Tensor
+    order: int
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Directional) and other.direction is self.direction and other.order == self.order
+
+    def __hash__(self) -> int:
+        return hash((id(self.direction), self.order))
+
+    def __repr__(self) -> str:
+        return f"Along(v, order={self.order})"
+
+
+Term = Partial | Directional
+
+
+class Operator:
+    """A linear combination of partial and directional derivatives."""
+
+    __slots__ = ("terms",)
+    # Lets numpy's scalars stand on the left of a product: they would otherwise try to make an array of us.
+    __array_ufunc__ = None
+
+    terms: Mapping[Term, float]
+
+    def __init__(self, terms: Mapping[Term, float]):
+        kept = {term: coefficient for term, coefficient in terms.items() if coefficient != 0}
+        object.__setattr__(self, "terms", kept)
+
+    def __setattr__(self, name: str, value: object) -> None:
+        raise AttributeError("an operator cannot be changed; build a new one")
+
+    @property
+    def orders(self) -> frozenset[int]:
+        """The orders of the derivatives that occur."""
+        return frozenset(term.order for term in self.terms)
+
+    def expanded(self, dimensions: int) -> Operator:
+        """The same operator in `dimensions` variables with every open Laplacian written out."""
+        total: dict[Term, float] = {}
+        for term, coefficient in self.terms.items():
+            if isinstance(term, Directional):
+                total[term] = total.get(term, 0.0) + coefficient
+                continue
+            for repeated in itertools.product(range(dimensions), repeat=term.laplacians):
+                axes = term.axes + tuple(axis for axis in repeated for _ in range(2))
+                partial = Partial(tuple(sorted(axes)))
+                total[partial] = total.get(partial, 0.0) + coefficient
+        return Operator(total)
+
+    def __add__(self, other: object) -> Operator:
+        if not isinstance(other, Operator):
+            return NotImplemented
+        total = dict(self.terms)
+        for term, coefficient in other.terms.items():
+            total[term] = total.get(term, 0.0) + coefficient
+        return Operator(total)
+
+    def __sub__(self, other: object) -> Operator:
+        return self + (-other) if isinstance(other, Operator) else NotImplemented
+
+    def __neg__(self) -> Operator:
+        return self * -1
+
+    def __mul__(self, factor: object) -> Operator:
+        if not isinstance(factor, numbers.Real):
+            return NotImplemented
+        return Operator({term: coefficient * float(factor) for term, coefficient in self.terms.items()})
+
+    __rmul__ = __mul__
+
+    def __truediv__(self, divisor: object) -> Operator:
+        return self * (1 / float(divisor)) if isinstance(divisor, numbers.Real) else NotImplemented
+
+    def __matmul__(self, inner: object) -> Operator:
+        if not isinstance(inner, Operator):
+            return NotImplemented
+        total: dict[Term, float] = {}
+        for (outer, a), (term, b) in itertools.product(self.terms.items(), inner.terms.items()):
+            if isinstance(outer, Directional) or isinstance(term, Directional):
+                raise InputError("Along does not compose with other operators; Along(v, order=n) is order n along v.")
+            both = Partial(tuple(sorted(outer.axes + term.axes)), outer.laplacians + term.laplacians)
+            total[both] = total.get(both, 0.0) + a * b
+        return Operator(total)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Operator) and self.terms == other.terms
+
+    def __hash__(self) -> int:
+        return hash(frozenset(self.terms.items()))
+
+    def __repr__(self) -> str:
+        if not self.terms:
+            return "0 * D()"
+        return " + ".join(repr(t) if c == 1 else f"{c:g} * {t!r}" for t, c in self.terms.items())
+
+
+def D(*axes: int) -> Operator:
+    """The partial derivative along the given axes: `D()` is the value, `D(0, 1)` is ∂²/∂x₀∂x₁."""
+    for axis in axes:
+        if isinstance(axis, bool) or not isinstance(axis, numbers.Integral) or axis < 0:
+            raise InputError(f"D takes the numbers of input columns, 0 or more; got {axis!r}.")
+    return Operator({Partial(tuple(sorted(int(axis) for axis in axes))): 1.0})
+
+
+def Laplacian(axes: Sequence[int] | None = None) -> Operator:
+    """The sum of the second derivatives along `axes`, or along every input when `axes` is None."""
+    if axes is None:
+        return Operator({Partial((), 1): 1.0})
+    chosen = list(axes)
+    if not chosen or len(set(chosen)) != len(chosen):
+        raise InputError(f"Laplacian takes one or more different axes; got {axes!r}.")
+    total = Operator({})
+    for axis in chosen:
+        total = total + D(axis, axis)
+    return total
+
+
+def Along(v: Tensor, order: int = 1) -> Operator:
+    """The derivative of the given order along `v`, a (B, d) tensor with a vector for each point.
+
+    The vector is held constant and need not have unit length: order n scales with the n-th power of its length.
+    """
+    if not isinstance(v, Tensor) or v.ndim != 2 or not v.is_floating_point():
+        got = f"a tensor of shape {tuple(v.shape)} and {v.dtype}" if isinstance(v, Tensor) else type(v).__name__
+        raise InputError(f"Along takes a floating-point tensor of shape (B, d), a vector per point; got {got}.")
+    if isinstance(order, bool) or not isinstance(order, numbers.Integral) or order < 1:
+        raise InputError(f"The order of Along must be a whole number, 1 or more; got {order!r}.")
+    return Operator({Directional(v, int(order)): 1.0})
