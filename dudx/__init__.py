@@ -1,11 +1,14 @@
 """Derivatives of neural networks with respect to their inputs, by interchangeable engines."""
 
 from dudx.calibration import Calibration, find_eps
+from dudx.compilation import CompilationWarning
 from dudx.coupling import coupled
 from dudx.engines.autodiff import AD
 from dudx.engines.base import Engine, evaluate
 from dudx.engines.difference import EFD, FD, SFD
+from dudx.engines.jet_rules import taylor_rule
 from dudx.engines.per_sample import PerSampleAD
+from dudx.engines.taylor import Taylor
 from dudx.errors import (
     CalibrationError,
     CalibrationWarning,
@@ -30,6 +33,7 @@ __all__ = [
     "Calibration",
     "CalibrationError",
     "CalibrationWarning",
+    "CompilationWarning",
     "CoupledModelError",
     "D",
     "DudxError",
@@ -42,8 +46,10 @@ __all__ = [
     "PerSampleAD",
     "Residual",
     "StepNotSetError",
+    "Taylor",
     "UnsupportedError",
     "coupled",
     "evaluate",
     "find_eps",
+    "taylor_rule",
 ]

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import copy
 import math
+import numbers
 import warnings
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -23,7 +24,8 @@ from dudx.operators import D
 
 HIGHEST_ORDER = 4
 _HALF = (torch.float16, torch.bfloat16)
-# Where the optimum of ε_m^(1/(k+2)) times a constant of a few lies, for orders up to 2 and for orders 3 and 4.
+# Where the optimum of ε_m^(1/(order + accuracy)) times a constant of a few lies, for orders up to 2 at accuracy 2 and
+# for anything higher.
 _RANGES = {
     torch.float64: ((1e-8, 1e-1), (1e-5, 1.0)),
     torch.float32: ((1e-6, 1e-1), (1e-4, 1.0)),
@@ -81,17 +83,20 @@ def find_eps(
     """
     x = checks.points(x).detach()
     model = checks.model(model, x)
-    if isinstance(order, bool) or order not in range(1, HIGHEST_ORDER + 1):
+    if x.is_meta:
+        raise InputError("The meta device holds no values, so no step can be calibrated; use real points.")
+    if not _is_whole(order) or order not in range(1, HIGHEST_ORDER + 1):
         raise InputError(f"A step can be calibrated for derivative orders 1 to {HIGHEST_ORDER}; got {order!r}.")
-    if isinstance(candidates, bool) or not isinstance(candidates, int) or candidates < 3:
+    if not _is_whole(candidates) or candidates < 3:
         raise InputError(f"The search needs at least 3 candidates; got {candidates!r}.")
-    steps = _candidates(x.dtype, order, candidates, smallest, largest)
+    checks.accuracy(accuracy)
+    steps = _candidates(x.dtype, order > 2 or accuracy > 2, candidates, smallest, largest)
     search = _Search(
         model,
         x,
         order,
-        list(range(x.shape[1])) if axes is None else list(axes),
-        checks.accuracy(accuracy),
+        _axes(axes, x),
+        accuracy,
         steps,
         max_rows,
     )
@@ -103,15 +108,27 @@ def find_eps(
     return _least(search, rmse, max_error, reference if isinstance(reference, str) else repr(reference))
 
 
+def _is_whole(value: object) -> bool:
+    return isinstance(value, numbers.Integral) and not isinstance(value, bool)
+
+
+def _axes(axes: object, x: Tensor) -> list[int]:
+    if axes is None:
+        return list(range(x.shape[1]))
+    if not isinstance(axes, Iterable) or not (listed := list(axes)):
+        raise InputError(f"The axes to differentiate along must be a list such as [0, 1]; got {axes!r}.")
+    return listed
+
+
 def _candidates(
-    dtype: torch.dtype, order: int, count: int, smallest: float | None, largest: float | None
+    dtype: torch.dtype, high: bool, count: int, smallest: float | None, largest: float | None
 ) -> np.ndarray:
-    low, high = _RANGES.get(dtype, _RANGES[torch.float32])[order > 2]
+    low, top = _RANGES.get(dtype, _RANGES[torch.float32])[high]
     low = low if smallest is None else checks.step(smallest, "smallest step")
-    high = high if largest is None else checks.step(largest, "largest step")
-    if low >= high:
-        raise InputError(f"The smallest step must be below the largest; got {low:g} and {high:g}.")
-    return np.geomspace(low, high, count)
+    top = top if largest is None else checks.step(largest, "largest step")
+    if low >= top:
+        raise InputError(f"The smallest step must be below the largest; got {low:g} and {top:g}.")
+    return np.geomspace(low, top, count)
 
 
 class _Search:
@@ -124,7 +141,11 @@ class _Search:
         self.accuracy, self.steps, self.max_rows = accuracy, steps, max_rows
         self.operators = checks.operators([D(*[axis] * order) for axis in axes], x)
         nodes = 1 + 2 * len(axes) * ((order + 1) // 2 - 1 + accuracy // 2)
-        self.rows_at_once = max(1, max_rows // nodes)
+        if not _is_whole(max_rows) or max_rows < nodes:
+            raise InputError(
+                f"max_rows must be a whole number, here {nodes} (one point's stencil) or more; got {max_rows!r}."
+            )
+        self.rows_at_once = max_rows // nodes
 
     def slices(self) -> Iterator[Tensor]:
         yield from self.x.split(self.rows_at_once)
@@ -139,7 +160,7 @@ class _Search:
             tables.append(table.unflatten(1, (len(group), len(x))).transpose(0, 1))
         return torch.cat(tables)
 
-    def errors(self, truth: Callable[[Tensor], Sequence[Tensor]]) -> tuple[np.ndarray, np.ndarray]:
+    def errors(self, truth: Callable[[Tensor], Iterable[Tensor]]) -> tuple[np.ndarray, np.ndarray]:
         """RMSE and maximum of the error at each step, where `truth` gives the derivatives at some points."""
         squares, maxima, count = [], [], 0
         for x in self.slices():
@@ -190,7 +211,7 @@ def _array(values: Tensor) -> np.ndarray:
     return values.cpu().numpy()
 
 
-def _truth(reference: str | Engine, search: _Search) -> Callable[[Tensor], Sequence[Tensor]]:
+def _truth(reference: str | Engine, search: _Search) -> Callable[[Tensor], Iterable[Tensor]]:
     """The function that gives the true derivatives at some points."""
     if isinstance(reference, Engine):
         return lambda x: evaluate(search.model, x, search.operators, reference)
@@ -211,7 +232,14 @@ def _truth(reference: str | Engine, search: _Search) -> Callable[[Tensor], Seque
         largest=1.0,
         max_rows=search.max_rows,
     )
-    return lambda x: differences(twin, x.double(), search.operators, {search.order: precise.step}, accuracy=4)
+    # Its stencil is wider than the one searched for, so that fewer points fit into the rows allowed at once.
+    wider = _Search(twin, search.x, search.order, search.axes, 4, np.array([precise.step]), search.max_rows)
+
+    def truth(x: Tensor) -> Tensor:
+        parts = x.double().split(wider.rows_at_once)
+        return torch.cat([wider.derivatives(part, wider.steps)[0] for part in parts], dim=1)
+
+    return truth
 
 
 def _exact(search: _Search) -> Callable[[Tensor], Sequence[Tensor]]:

@@ -10,7 +10,7 @@ from typing import cast
 import torch
 from torch import Tensor, nn
 
-from dudx.errors import InputError, ModelError
+from dudx.errors import DudxError, InputError, ModelError
 from dudx.operators import Directional, Operator
 
 Model = Callable[[Tensor], Tensor]
@@ -95,16 +95,16 @@ def forward(model: Model, x: Tensor) -> Tensor:
 
     Engines call the model through here only, so every engine refuses the same models with the same words.
     """
-    version = None if torch.compiler.is_compiling() else x._version
-    u = model(x)
-    if version is not None and x._version != version:
-        raise ModelError("The model changed its input in place; write x = x * 2 rather than x *= 2 in its forward.")
+    version = None if torch.compiler.is_compiling() or x.is_inference() else x._version
+    u = _called(model, x)
+    if version is not None:
+        unchanged(x, version)
     if not isinstance(u, Tensor):
         raise ModelError(
             f"The model returned {_described(u)}; it must return one tensor of shape (B, m): wrap it, "
             "for example in lambda x: model(x)[0]."
         )
-    if u.ndim != 2 or u.shape[0] != x.shape[0]:
+    if u.ndim != 2 or u.shape[0] != x.shape[0] or u.shape[1] == 0:
         hint = "; add unsqueeze(1) for a single output" if u.ndim == 1 else ""
         raise ModelError(
             f"The model returned shape {tuple(u.shape)} for {x.shape[0]} points; it must return (B, m){hint}."
@@ -112,6 +112,24 @@ def forward(model: Model, x: Tensor) -> Tensor:
     if not u.is_floating_point():
         raise ModelError(f"The model returned {u.dtype}; derivatives need a floating-point output.")
     return u
+
+
+def unchanged(x: Tensor, version: int) -> None:
+    """Refuse a model that wrote into `x` since its version was looked up."""
+    if x._version != version:
+        raise ModelError("The model changed its input in place; write x = x * 2 rather than x *= 2 in its forward.")
+
+
+def _called(model: Model, x: Tensor) -> Tensor:
+    if torch.compiler.is_compiling():
+        return model(x)
+    try:
+        return model(x)
+    except (DudxError, torch.cuda.OutOfMemoryError):
+        raise
+    except RuntimeError as error:
+        reason = (str(error).strip() or "no reason given").splitlines()[0].rstrip(".")
+        raise ModelError(f"The model failed on a batch of shape {tuple(x.shape)}, {x.dtype}: {reason}.") from error
 
 
 def _described(value: object) -> str:

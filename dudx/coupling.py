@@ -38,6 +38,7 @@ def refuse_if_coupled(model: Model, x: Tensor) -> None:
     if _met_often_enough(model):
         return
     if _probe(model, x):
+        _meetings.forget(_owner(model))  # so that asking again is refused again
         raise CoupledModelError(
             "The samples of this network's batch influence each other (as BatchNorm in training mode and attention "
             "over the batch do), so this engine would silently return something other than each sample's own "
@@ -54,11 +55,12 @@ def _probe(model: Model, x: Tensor) -> bool:
     first = torch.arange(len(rows), device=x.device).unsqueeze(1) < len(rows) // 2
     with torch.no_grad():
         still = _output(model, rows)
-        tolerance = 8 * torch.finfo(still.dtype).eps * (1 + still.abs().amax())
+        known = still.isfinite()  # a network that returns NaN by itself has shown no influence
+        tolerance = 8 * torch.finfo(still.dtype).eps * (1 + still.abs().masked_fill(~known, 0).amax())
         for block in (first, ~first):
             change = (_output(model, torch.where(block, moved, rows)) - still).abs()
             # A NaN in a row that was not moved is influence too, hence the negation.
-            if not bool((change.masked_fill(block, 0) <= tolerance).all()):
+            if not bool((change.masked_fill(block | ~known, 0) <= tolerance).all()):
                 return True
     return False
 
@@ -83,14 +85,16 @@ def _output(model: Model, rows: Tensor) -> Tensor:
 @contextlib.contextmanager
 def unchanged_buffers(model: Model) -> Iterator[None]:
     """Put the buffers (running statistics, power iterations) of a module back afterwards."""
-    buffers = list(model.buffers()) if isinstance(model, nn.Module) else []
-    saved = [buffer.clone() for buffer in buffers]
+    modules = list(model.modules()) if isinstance(model, nn.Module) else []
+    saved = [(m._buffers, name, b, b.clone()) for m in modules for name, b in m._buffers.items() if b is not None]
     try:
         yield
     finally:
         with torch.no_grad():
-            for buffer, value in zip(buffers, saved, strict=True):
-                buffer.copy_(value)
+            for owner, name, buffer, value in saved:
+                owner[name] = buffer  # a forward may have put another tensor in its place
+                if not torch.equal(buffer, value):  # else a graph that holds the buffer would notice the write
+                    buffer.copy_(value)
 
 
 class _Meetings:
@@ -104,13 +108,21 @@ class _Meetings:
         modes[mode] = modes.get(mode, 0) + 1
         return modes[mode]
 
+    def forget(self, owner: object) -> None:
+        with contextlib.suppress(TypeError):  # raised for what cannot be weakly referred to, hence was never counted
+            self.counts.pop(owner, None)
+
 
 _meetings = _Meetings()
 
 
+def _owner(model: Model) -> object:
+    return getattr(model, "__self__", model)
+
+
 def _met_often_enough(model: Model) -> bool:
     """True unless this is the 1st, 2nd, 4th, 8th … meeting with the model in its present mode."""
-    owner: object = getattr(model, "__self__", model)
+    owner = _owner(model)
     mode: object = getattr(model, "__func__", None)
     if isinstance(owner, nn.Module):
         mode = (mode, tuple(module.training for module in owner.modules()))

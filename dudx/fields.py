@@ -18,9 +18,10 @@ from torch import Tensor
 
 from dudx import checks
 from dudx.checks import Model
-from dudx.engines.base import Engine, evaluate
+from dudx.compilation import Compiled, shapes
+from dudx.engines.base import Engine, evaluate, prepare
 from dudx.errors import InputError
-from dudx.operators import Along, D, Operator, Partial
+from dudx.operators import Along, D, Laplacian, Operator, Partial
 
 Linear = Mapping[int, Operator]
 
@@ -54,15 +55,13 @@ class Field:
 
     def laplacian(self, *names: str) -> Field:
         """The sum of second derivatives along the named inputs, or along all of them."""
-        total = Operator({})
-        for axis in (self._axis(name) for name in names or self._values.inputs):
-            total = total + D(axis, axis)
-        return self._differentiated(total)
+        return self._differentiated(Laplacian([self._axis(name) for name in names or self._values.inputs]))
 
     def along(self, v: Tensor, order: int = 1) -> Field:
         """The derivative along a vector given at each point, a (B, d) tensor such as the normals."""
-        direction = Along(_plain(v), order)
-        return self._differentiated(direction)
+        if isinstance(v, Field):
+            raise InputError("The direction of along must be known beforehand: it cannot be computed from a field.")
+        return self._differentiated(Along(v, order))
 
     def _differentiated(self, outer: Operator) -> Field:
         if isinstance(self._computed, Tensor):
@@ -79,8 +78,9 @@ class Field:
         return Field(self._values, applied)
 
     def _axis(self, name: str) -> int:
-        if name not in self._values.inputs:
-            raise InputError(f"There is no input named {name!r}; the inputs are {', '.join(self._values.inputs)}.")
+        if not isinstance(name, str) or name not in self._values.inputs:
+            shown = repr(name) if isinstance(name, str) else f"by a {type(name).__name__}"
+            raise InputError(f"There is no input named {shown}; the inputs are {', '.join(self._values.inputs)}.")
         return self._values.inputs.index(name)
 
     def __getattr__(self, name: str) -> Any:
@@ -163,6 +163,26 @@ class Field:
     def __abs__(self) -> Field:
         return self._apply(torch.abs, self)
 
+    def __gt__(self, other: object) -> Field:
+        return self._apply(torch.gt, self, other)
+
+    def __ge__(self, other: object) -> Field:
+        return self._apply(torch.ge, self, other)
+
+    def __lt__(self, other: object) -> Field:
+        return self._apply(torch.lt, self, other)
+
+    def __le__(self, other: object) -> Field:
+        return self._apply(torch.le, self, other)
+
+    def __eq__(self, other: object) -> Field:  # type: ignore[override]
+        return self._apply(torch.eq, self, other)
+
+    def __ne__(self, other: object) -> Field:  # type: ignore[override]
+        return self._apply(torch.ne, self, other)
+
+    __hash__ = object.__hash__
+
     def __getitem__(self, key: object) -> Field:
         return self._apply(lambda tensor: tensor[key], self)
 
@@ -232,6 +252,12 @@ def _flattened(value: Any) -> list[Any]:
     return [value]
 
 
+def _are_names(names: object) -> bool:
+    if isinstance(names, str) or not isinstance(names, Sequence):
+        return False
+    return all(isinstance(name, str) and name.isidentifier() for name in names)
+
+
 def _parse(name: str, inputs: Sequence[str]) -> tuple[int, ...] | None:
     """The axes spelled by a chain of input names, longest first: "xxt" is (0, 0, 1) for inputs x and t."""
     if not name:
@@ -280,29 +306,46 @@ class Residual:
             expression or, for several equations, a tuple. Parameters with a default are left alone.
         inputs: the names of the network's inputs, in order.
         data: names of tensors that are given with each call, `residual(model, x, engine, n=normals)`.
+        compile: compile network, derivatives and residual into one graph with torch.compile, for engines that can
+            (Taylor, FD, EFD, SFD). The first call for a shape takes seconds; `loss` gains most.
 
     A number in the function stays symbolic; a tensor, such as an `nn.Parameter` to be learned, is multiplied with the
     computed derivative and so gets a gradient.
     """
 
-    def __init__(self, function: Callable[..., Any], inputs: Sequence[str], data: Sequence[str] = ()):
+    def __init__(
+        self, function: Callable[..., Any], inputs: Sequence[str], data: Sequence[str] = (), compile: bool = False
+    ):
+        self._compiled = Compiled() if compile else None
         if not callable(function):
             raise InputError(f"A residual is made of a function, def heat(u): ...; got {type(function).__name__}.")
-        if isinstance(inputs, str) or not inputs or not all(isinstance(n, str) and n.isidentifier() for n in inputs):
+        if not _are_names(inputs) or not inputs:
             raise InputError(f'The inputs are named by a tuple such as ("x", "t"); got {inputs!r}.')
+        if not _are_names(data):
+            raise InputError(f'The data are named by a tuple such as ("n",); got {data!r}.')
         self.function = function
         self.inputs = tuple(inputs)
         self.data = tuple(data)
         reserved = {"d", "along", "laplacian"} & set(self.inputs)
         if reserved or len(set(self.inputs)) < len(self.inputs):
             raise InputError(f"Input names must differ from each other and from d, along, laplacian; got {inputs!r}.")
+        taken = {*self.inputs, "self", "model", "x", "engine"} & set(self.data)
+        if taken or len(set(self.data)) < len(self.data):
+            raise InputError(
+                "The names of the data must differ from each other, from the inputs and from model, x, engine; "
+                f"got {data!r}."
+            )
         self.outputs, self._arguments = self._parameters()
 
     def _parameters(self) -> tuple[tuple[str, ...], tuple[str, ...]]:
         """The parameters that are outputs, and all those that are passed."""
         kinds = inspect.Parameter
         passed, outputs = [], []
-        for name, parameter in inspect.signature(self.function).parameters.items():
+        try:
+            parameters = inspect.signature(self.function).parameters
+        except ValueError as error:
+            raise InputError("The parameters of this built-in function are unknown; wrap it in a lambda.") from error
+        for name, parameter in parameters.items():
             if parameter.kind in (kinds.VAR_POSITIONAL, kinds.VAR_KEYWORD, kinds.POSITIONAL_ONLY):
                 raise InputError("A residual's parameters are matched by name: write them out, without *, ** or /.")
             known = name in self.inputs or name in self.data
@@ -318,27 +361,59 @@ class Residual:
     def operators(self, x: Tensor, **data: Tensor) -> list[Operator]:
         """The operators the function asks for, each once; what `engine.calibrated` wants to know."""
         x = self._points(x)
-        recorder = _Recorder(self.inputs, x)
-        self._call(recorder, x, data)
-        return list(dict.fromkeys(operator for _, operator in recorder.asked))
+        return list(dict.fromkeys(operator for _, operator in self._asked(x, data)))
 
     def __call__(self, model: Model, x: Tensor, engine: Engine, **data: Tensor) -> Tensor | tuple[Tensor, ...]:
         """The residual at the points, (B, 1), or a tuple of them; differentiable in the parameters."""
+        return self._evaluated(model, x, engine, data, _fresh)
+
+    def loss(self, model: Model, x: Tensor, engine: Engine, **data: Tensor) -> Tensor:
+        """The mean square of the residual, summed over the equations; with `compile` one compiled graph."""
+        return self._evaluated(model, x, engine, data, _mean_square)
+
+    def _evaluated(
+        self, model: Model, x: Tensor, engine: Engine, data: Mapping[str, Tensor], finish: Callable[[Any], Any]
+    ) -> Any:
         x = self._points(x)
+        asked = self._asked(x, data)
+        if not asked:
+            raise InputError("The residual asks for nothing of the network; use its outputs or their derivatives.")
+        distinct = list(dict.fromkeys(operator for _, operator in asked))
+        places = tuple((output, distinct.index(operator)) for output, operator in asked)
+        plan = prepare(model, x, distinct, engine) if self._compiled is not None else None
+        if plan is None:
+            return finish(self._combined(evaluate(model, x, distinct, engine), places, x, data))
+        names, tensors = tuple(data), tuple(data.values())
+
+        def run(model: Model, x: Tensor, planned: tuple[Tensor, ...], given: tuple[Tensor, ...]) -> Any:
+            return finish(self._combined(plan.run(model, x, planned), places, x, dict(zip(names, given, strict=True))))
+
+        key = (plan.key, places, finish, torch.is_grad_enabled(), shapes(x, *plan.tensors, *tensors))
+        assert self._compiled is not None
+        return self._compiled(key, run, model, x, plan.tensors, tensors)
+
+    def _asked(self, x: Tensor, data: Mapping[str, Tensor]) -> list[tuple[int, Operator]]:
         recorder = _Recorder(self.inputs, x)
         self._call(recorder, x, data)
-        if not recorder.asked:
-            raise InputError("The residual asks for nothing of the network; use its outputs or their derivatives.")
-        distinct = list(dict.fromkeys(operator for _, operator in recorder.asked))
-        computed = dict(zip(distinct, evaluate(model, x, distinct, engine), strict=True))
-        columns = next(iter(computed.values())).shape[1]
+        return recorder.asked
+
+    def _combined(
+        self, computed: Sequence[Tensor], places: Sequence[tuple[int, int]], x: Tensor, data: Mapping[str, Tensor]
+    ) -> Any:
+        """The function's value from the computed operators."""
+        columns = computed[0].shape[1]
         if columns != len(self.outputs):
             raise InputError(
                 f"The residual names {len(self.outputs)} output(s) ({', '.join(self.outputs)}) and the model returns "
                 f"{columns}; name them all, in order."
             )
-        results = [computed[operator][:, output : output + 1] for output, operator in recorder.asked]
+        results = [computed[place][:, output : output + 1] for output, place in places]
         return self._call(_Results(self.inputs, x, results), x, data)
+
+    @property
+    def compile_seconds(self) -> float:
+        """How long the calls took in which compilation happened."""
+        return self._compiled.seconds if self._compiled is not None else 0.0
 
     def _points(self, x: Tensor) -> Tensor:
         x = checks.points(x)
@@ -367,3 +442,13 @@ class Residual:
             got = f"shape {tuple(value.shape)}" if isinstance(value, Tensor) else type(value).__name__
             raise InputError(f"A residual must return one value a point, shape ({len(x)}, 1); got {got}.")
         return value
+
+
+def _fresh(values: Any) -> Any:
+    """The residual in tensors of its own: a compiled graph must not return views of a shared buffer."""
+    return tuple(_fresh(value) for value in values) if isinstance(values, tuple) else values.clone()
+
+
+def _mean_square(values: Any) -> Tensor:
+    equations = values if isinstance(values, tuple) else (values,)
+    return torch.stack([value.square().mean() for value in equations]).sum()

@@ -9,8 +9,9 @@ from __future__ import annotations
 
 import itertools
 import numbers
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from types import MappingProxyType
 
 from torch import Tensor
 
@@ -66,10 +67,13 @@ class Operator:
 
     def __init__(self, terms: Mapping[Term, float]):
         kept = {term: coefficient for term, coefficient in terms.items() if coefficient != 0}
-        object.__setattr__(self, "terms", kept)
+        object.__setattr__(self, "terms", MappingProxyType(kept))
 
     def __setattr__(self, name: str, value: object) -> None:
         raise AttributeError("an operator cannot be changed; build a new one")
+
+    def __reduce__(self) -> tuple:
+        return Operator, (dict(self.terms),)
 
     @property
     def orders(self) -> frozenset[int]:
@@ -144,17 +148,16 @@ def D(*axes: int) -> Operator:
     return Operator({Partial(tuple(sorted(int(axis) for axis in axes))): 1.0})
 
 
-def Laplacian(axes: Sequence[int] | None = None) -> Operator:
+def Laplacian(axes: Iterable[int] | None = None) -> Operator:
     """The sum of the second derivatives along `axes`, or along every input when `axes` is None."""
     if axes is None:
         return Operator({Partial((), 1): 1.0})
-    chosen = list(axes)
-    if not chosen or len(set(chosen)) != len(chosen):
+    if not isinstance(axes, Iterable):
+        raise InputError(f"Laplacian takes a list of axes such as (0, 1), or none for all of them; got {axes!r}.")
+    terms = [D(axis, axis) for axis in axes]
+    if not terms or len(set(terms)) != len(terms):
         raise InputError(f"Laplacian takes one or more different axes; got {axes!r}.")
-    total = Operator({})
-    for axis in chosen:
-        total = total + D(axis, axis)
-    return total
+    return sum(terms, Operator({}))
 
 
 def Along(v: Tensor, order: int = 1) -> Operator:

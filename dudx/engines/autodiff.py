@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-import contextlib
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
 import torch
 from torch import Tensor
-from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from dudx import checks
 from dudx.checks import Model
 from dudx.engines.base import Engine
+from dudx.engines.kernels import differentiable_kernels
 from dudx.operators import Directional, Operator, Partial
 
 Axes = tuple[int, ...]
@@ -34,10 +33,11 @@ class AD(Engine):
 
     def derivatives(self, model: Model, x: Tensor, operators: Sequence[Operator]) -> list[Tensor]:
         differentiable = torch.is_grad_enabled()
-        with torch.enable_grad(), differentiable_kernels():
+        with torch.inference_mode(False), torch.enable_grad():
             # A non-leaf copy: the model may not write into the user's points, nor a direction depend on this copy.
             own = x.clone() if x.requires_grad else x.detach().clone().requires_grad_(True)
-            u = checks.forward(model, own.clone())
+            with differentiable_kernels():
+                u = checks.forward(model, own.clone())
             results = reverse_derivatives(u, own, operators, differentiable=differentiable)
         return results if differentiable else [result.detach() for result in results]
 
@@ -115,7 +115,8 @@ def gradients_needed(wanted: Iterable[Axes]) -> list[Axes]:
             covers: Counter[Axes] = Counter()
             for axes in open_:
                 covers.update({axes[:i] + axes[i + 1 :] for i in range(order)})
-            best = max(sorted(covers), key=lambda prefix: (covers[prefix], prefix in below))
+            forced = {axes[1:] for axes in open_ if len(set(axes)) == 1}  # a pure derivative leaves no choice
+            best = max(sorted(forced or covers), key=lambda prefix: (covers[prefix], prefix in below))
             chosen.append(best)
             below.add(best)
             open_ = {axes for axes in open_ if not _contains(axes, best)}
@@ -124,15 +125,3 @@ def gradients_needed(wanted: Iterable[Axes]) -> list[Axes]:
 
 def _contains(axes: Axes, prefix: Axes) -> bool:
     return not Counter(prefix) - Counter(axes)
-
-
-@contextlib.contextmanager
-def differentiable_kernels() -> Iterator[None]:
-    """Make attention run on kernels that can be differentiated more than once (the fused ones cannot)."""
-    fast = torch.backends.mha.get_fastpath_enabled()
-    torch.backends.mha.set_fastpath_enabled(False)
-    try:
-        with sdpa_kernel(SDPBackend.MATH):
-            yield
-    finally:
-        torch.backends.mha.set_fastpath_enabled(fast)

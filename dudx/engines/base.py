@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Callable, Hashable, Sequence
+from dataclasses import dataclass
 
 from torch import Tensor
 
@@ -12,6 +13,21 @@ from dudx.checks import Model
 from dudx.coupling import refuse_if_coupled
 from dudx.errors import InputError
 from dudx.operators import Operator
+
+
+@dataclass(frozen=True)
+class Prepared:
+    """A request planned once: what is left is arithmetic on tensors, which `torch.compile` can follow.
+
+    Two requests with equal keys have equal plans; `tensors` (steps, directions) are what may differ between calls.
+    """
+
+    key: Hashable
+    run: Callable[[Model, Tensor, Sequence[Tensor]], list[Tensor]]
+    tensors: tuple[Tensor, ...] = ()
+
+    def __call__(self, model: Model, x: Tensor) -> list[Tensor]:
+        return self.run(model, x, self.tensors)
 
 
 class Engine(ABC):
@@ -30,6 +46,10 @@ class Engine(ABC):
     def derivatives(self, model: Model, x: Tensor, operators: Sequence[Operator]) -> Sequence[Tensor]:
         """One (B, m) tensor per operator."""
 
+    def prepared(self, x: Tensor, operators: Sequence[Operator]) -> Prepared | None:
+        """The plan for a request apart from its execution; None where the engine cannot be compiled."""
+        return None
+
     def calibrated(self, model: Model, x: Tensor, operators: Sequence[Operator], **search: object) -> Engine:
         """The same engine with its steps set for this model; exact engines have none and return themselves."""
         return self
@@ -47,6 +67,19 @@ def evaluate(model: Model, x: Tensor, operators: Sequence[Operator] | Operator, 
     Returns:
         One (B, m) tensor for each operator, in order, differentiable in the model's parameters.
     """
+    model, x, expanded = _checked(model, x, operators, engine)
+    return tuple(engine.derivatives(model, x, expanded))
+
+
+def prepare(model: Model, x: Tensor, operators: Sequence[Operator], engine: Engine) -> Prepared | None:
+    """The plan of a request after the same checks as in `evaluate`; None where the engine has no plan apart."""
+    model, x, expanded = _checked(model, x, operators, engine)
+    return engine.prepared(x, expanded)
+
+
+def _checked(
+    model: Model, x: Tensor, operators: Sequence[Operator] | Operator, engine: Engine
+) -> tuple[Model, Tensor, list[Operator]]:
     if not isinstance(engine, Engine):
         name = engine.__name__ if isinstance(engine, type) else repr(engine)
         raise InputError(f"The engine must be an instance such as dudx.AD() or dudx.FD(step=1e-2); got {name}.")
@@ -55,4 +88,4 @@ def evaluate(model: Model, x: Tensor, operators: Sequence[Operator] | Operator, 
     expanded = checks.operators(operators, x)
     if engine.coupled == "refuse":
         refuse_if_coupled(model, x)
-    return tuple(engine.derivatives(model, x, expanded))
+    return model, x, expanded

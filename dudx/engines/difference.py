@@ -15,8 +15,8 @@ from dudx import checks
 from dudx.calibration import Calibration, find_eps
 from dudx.checks import Model
 from dudx.engines.autodiff import AD
-from dudx.engines.base import Engine
-from dudx.engines.shifted import Step, differences
+from dudx.engines.base import Engine, Prepared
+from dudx.engines.shifted import Step, prepare
 from dudx.errors import InputError, StepNotSetError
 from dudx.operators import Directional, Operator
 
@@ -44,8 +44,11 @@ class Difference(Engine):
         return set(orders)
 
     def derivatives(self, model: Model, x: Tensor, operators: Sequence[Operator]) -> list[Tensor]:
+        return self.prepared(x, operators)(model, x)
+
+    def prepared(self, x: Tensor, operators: Sequence[Operator]) -> Prepared:
         orders = sorted({order for operator in operators for order in operator.orders if order})
-        return differences(model, x, operators, self.steps_for(orders, x), self.accuracy)
+        return prepare(x, operators, self.steps_for(orders, x), self.accuracy)
 
     def calibrated(self, model: Model, x: Tensor, operators: Sequence[Operator], **search: Any) -> Self:
         """The same engine with its steps set by `find_eps`, along the axes that the operators use.
@@ -156,6 +159,8 @@ class SFD(Difference):
 
     def __post_init__(self) -> None:
         self._check()
+        if self.generator is not None and not isinstance(self.generator, torch.Generator):
+            raise InputError(f"The generator of SFD must be a torch.Generator; got {type(self.generator).__name__}.")
         if self.steps is None:
             return
         if isinstance(self.steps, Mapping):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import torch
@@ -12,12 +12,11 @@ from torch.nn.modules.batchnorm import _BatchNorm
 
 from dudx import checks
 from dudx.checks import Model
-from dudx.engines.autodiff import differentiable_kernels, reverse_derivatives
+from dudx.engines.autodiff import reverse_derivatives
 from dudx.engines.base import Engine
-from dudx.errors import InputError
-from dudx.operators import Directional, Operator, Partial
-
-PointFunction = Callable[[Tensor], Tensor]
+from dudx.engines.kernels import differentiable_kernels
+from dudx.errors import InputError, ModelError, UnsupportedError
+from dudx.operators import Directional, Operator
 
 
 @dataclass(frozen=True)
@@ -43,89 +42,74 @@ class PerSampleAD(Engine):
     def derivatives(self, model: Model, x: Tensor, operators: Sequence[Operator]) -> list[Tensor]:
         differentiable = torch.is_grad_enabled()
         compute = self._looped if self.method == "loop" else self._vectorised
-        with differentiable_kernels(), untracked_statistics(model):
+        with torch.inference_mode(False), torch.enable_grad(), untracked_statistics(model):
             results = compute(model, x, operators, differentiable)
         return results if differentiable else [result.detach() for result in results]
 
     def _looped(self, model: Model, x: Tensor, operators: Sequence[Operator], differentiable: bool) -> list[Tensor]:
-        rows = []
-        with torch.enable_grad():
-            for i in range(len(x)):
-                own = x[i].clone() if x.requires_grad else x[i].detach().clone().requires_grad_(True)
+        pieces = []
+        for i in range(len(x)):
+            own = _own(x[i])
+            with differentiable_kernels():
                 u = checks.forward(model, torch.cat([x[:i], own.unsqueeze(0), x[i + 1 :]]))[i]
-                here = [_at_sample(operator, i) for operator in operators]
-                values = reverse_derivatives(u, own, here, differentiable=differentiable)
-                rows.append(values if differentiable else [value.detach() for value in values])
-        return [torch.stack(column) for column in zip(*rows, strict=True)]
+            values = reverse_derivatives(u, own, _at(operators, i), differentiable=differentiable)
+            pieces.append(values if differentiable else [value.detach() for value in values])
+        return [torch.stack(column) for column in zip(*pieces, strict=True)]
 
     def _vectorised(self, model: Model, x: Tensor, operators: Sequence[Operator], differentiable: bool) -> list[Tensor]:
-        del differentiable  # torch.func follows the surrounding grad mode by itself
-        terms = {term for operator in operators for term in operator.terms}
-        directions = list({id(t.direction): t.direction for t in terms if isinstance(t, Directional)}.values())
-        sample_numbers = torch.arange(len(x), device=x.device)
-
-        def one_sample(own: Tensor, is_own: Tensor, *vectors: Tensor) -> tuple[Tensor, ...]:
-            def output(point: Tensor) -> Tensor:
-                u = checks.forward(model, torch.where(is_own, point, x))
-                # A sum over a mask: an index would be data-dependent under vmap.
-                return torch.where(is_own, u, torch.zeros_like(u)).sum(0)
-
-            local = {id(d): v for d, v in zip(directions, vectors, strict=True)}
-            return tuple(_forward_derivatives(output, own, operators, local))
-
         pieces = []
+        numbers = torch.arange(len(x), device=x.device)
         chunk = self.chunk or max(1, 2**15 // len(x))
         for start in range(0, len(x), chunk):
             rows = slice(start, start + chunk)
-            is_own = (sample_numbers == sample_numbers[rows, None]).unsqueeze(-1)
-            arguments = (x[rows], is_own, *(d[rows] for d in directions))
-            pieces.append(torch.func.vmap(one_sample, randomness="same")(*arguments))
+            own = _own(x[rows])
+            # A batch for each sample, in which only that sample is the one to be differentiated.
+            is_own = (numbers[rows, None] == numbers).unsqueeze(-1)
+            with differentiable_kernels():
+                outputs = _mapped(model, torch.where(is_own, own.unsqueeze(1), x))
+            u = outputs[numbers[: len(own)], numbers[rows]]
+            values = reverse_derivatives(u, own, _at(operators, rows), differentiable=differentiable)
+            pieces.append(values if differentiable else [value.detach() for value in values])
         return [torch.cat(column) for column in zip(*pieces, strict=True)]
 
 
-def _at_sample(operator: Operator, i: int) -> Operator:
-    """The operator at one sample: its directions cut down to that sample's vector."""
-    return Operator(
-        {
-            Directional(term.direction[i], term.order) if isinstance(term, Directional) else term: coefficient
-            for term, coefficient in operator.terms.items()
-        }
-    )
+def _own(x: Tensor) -> Tensor:
+    """A copy to differentiate with respect to."""
+    return x.clone() if x.requires_grad else x.detach().clone().requires_grad_(True)
 
 
-def _forward_derivatives(
-    f: PointFunction, point: Tensor, operators: Sequence[Operator], vectors: dict[int, Tensor]
-) -> list[Tensor]:
-    """Every operator applied to f at one point by nested forward mode, one level for each order."""
-    basis = torch.eye(point.shape[0], dtype=point.dtype, device=point.device)
-    computed: dict[object, Tensor] = {}
+def _mapped(model: Model, batches: Tensor) -> Tensor:
+    """The model on each of many batches, (n, B, d) to (n, B, m)."""
+    version = batches._version
+    try:
+        outputs = torch.func.vmap(lambda batch: checks.forward(model, batch), randomness="same")(batches)
+    except ModelError as error:
+        if error.__cause__ is not None:  # a model that fails by itself says so here
+            checks.forward(model, batches[0].clone())
+            raise UnsupportedError(
+                "torch.func.vmap, by which many samples are run at once, cannot run this model; use "
+                "dudx.PerSampleAD(method='loop')."
+            ) from error.__cause__
+        raise
+    checks.unchanged(batches, version)  # inside vmap a write leaves no trace
+    return outputs
 
-    def term_value(term: Partial | Directional) -> Tensor:
-        tangents = (
-            [vectors[id(term.direction)]] * term.order
-            if isinstance(term, Directional)
-            else [basis[axis] for axis in term.axes]
+
+def _at(operators: Sequence[Operator], rows: int | slice) -> list[Operator]:
+    """The operators at some samples: their directions cut down to the vectors there, and still shared."""
+    terms = (term for operator in operators for term in operator.terms)
+    here = {id(t.direction): t.direction[rows] for t in terms if isinstance(t, Directional)}
+    return [
+        Operator(
+            {
+                Directional(here[id(term.direction)], term.order)
+                if isinstance(term, Directional)
+                else term: coefficient
+                for term, coefficient in operator.terms.items()
+            }
         )
-        return _nested(f, tangents)(point)
-
-    results = []
-    for operator in operators:
-        total = torch.zeros_like(term_value(Partial())) if not operator.terms else None
-        for term, coefficient in operator.terms.items():
-            if term not in computed:
-                computed[term] = term_value(term)
-            scaled = coefficient * computed[term]
-            total = scaled if total is None else total + scaled
-        assert total is not None
-        results.append(total)
-    return results
-
-
-def _nested(f: PointFunction, tangents: Sequence[Tensor]) -> PointFunction:
-    if not tangents:
-        return f
-    inner = _nested(f, tangents[1:])
-    return lambda point: torch.func.jvp(inner, (point,), (tangents[0],))[1]
+        for operator in operators
+    ]
 
 
 @contextlib.contextmanager

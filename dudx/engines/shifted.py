@@ -11,11 +11,14 @@ from torch import Tensor
 
 from dudx import checks
 from dudx.checks import Model
+from dudx.engines.base import Prepared
 from dudx.operators import Directional, Operator
 from dudx.stencils import tensor_product
 
 #: A step: one number, a number for each axis, or a (B, 1) tensor with a number for each point.
 Step = float | tuple[float, ...] | Tensor
+
+_HALF = (torch.float16, torch.bfloat16)
 
 #: A term without its tensors: the axes of a partial derivative, or the number of a direction and the order.
 _Partial = tuple[int, ...]
@@ -40,7 +43,7 @@ class _Row:
     weights: tuple[float, ...]
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Plan:
     """Which shifted batches are evaluated, and how they are combined into operators."""
 
@@ -96,38 +99,64 @@ def plan(
     return Plan(center, frames, rows)
 
 
-def differences(
-    model: Model, x: Tensor, operators: Sequence[Operator], steps: Mapping[int, Step], accuracy: int
-) -> list[Tensor]:
-    """Every operator at the points by central differences; `steps` gives the step of each derivative order."""
+def prepare(x: Tensor, operators: Sequence[Operator], steps: Mapping[int, Step], accuracy: int) -> Prepared:
+    """Plan the operators; `steps` gives the step of each derivative order."""
     directions: list[Tensor] = []
     request = tuple(tuple(_without_tensors(o, directions).items()) for o in operators)
     distinct, numbers = _distinct(steps)
     per_axis = any(isinstance(step, tuple) for step in distinct)
     layout = plan(request, x.shape[1], tuple(sorted(numbers.items())), per_axis, accuracy)
-    spans = {frame: _span(frame, x, distinct, directions) for frame in layout.frames}
+    # Half precision is too coarse for a step and its inverse; they are rounded once they meet the points.
+    precise = torch.float32 if x.dtype in _HALF else x.dtype
+    widths = [torch.as_tensor(step, dtype=precise, device=x.device) for step in distinct]
+    return Prepared((layout, len(widths)), _Evaluation(layout, len(widths)), (*widths, *directions))
 
-    batches = [x.unsqueeze(0)] if layout.center else []
-    for frame, offsets in layout.frames.items():
-        batches.append(x + x.new_tensor(offsets).unsqueeze(1) * spans[frame][0])
-    shifted = torch.cat(batches) if batches else x.unsqueeze(0)[:0]
-    u = checks.forward(model, shifted.reshape(-1, x.shape[1]))
-    # Differences of half-precision outputs are exact in single precision; their sums in half precision are not.
-    wide = u.float() if u.dtype in (torch.float16, torch.bfloat16) else u
-    flat = wide.reshape(len(shifted), -1)
 
-    results = []
-    for rows in layout.rows:
-        total = wide.new_zeros(len(x), u.shape[1]) if not rows else None
+def differences(
+    model: Model, x: Tensor, operators: Sequence[Operator], steps: Mapping[int, Step], accuracy: int
+) -> list[Tensor]:
+    """Every operator at the points by central differences; `steps` gives the step of each derivative order."""
+    return prepare(x, operators, steps, accuracy)(model, x)
+
+
+@dataclass(frozen=True)
+class _Evaluation:
+    """A plan carried out: one forward pass, one weighted sum for each row."""
+
+    layout: Plan
+    widths: int
+
+    def __call__(self, model: Model, x: Tensor, tensors: Sequence[Tensor]) -> list[Tensor]:
+        widths, directions = tensors[: self.widths], tensors[self.widths :]
+        spans = {frame: _span(frame, widths, directions) for frame in self.layout.frames}
+        batches = [x.unsqueeze(0)] if self.layout.center else []
+        for frame, offsets in self.layout.frames.items():
+            shift = spans[frame][0]
+            batches.append(x + (shift.new_tensor(offsets).unsqueeze(1) * shift).to(x.dtype))
+        shifted = torch.cat(batches)
+        u = checks.forward(model, shifted.reshape(-1, x.shape[1]))
+        # Differences of half-precision outputs are exact in single precision; their sums in half precision are not.
+        wide = u.float() if u.dtype in _HALF else u
+        flat = wide.reshape(len(shifted), -1)
+        return [self._combined(rows, flat, spans).view(len(x), -1).to(u.dtype) for rows in self.layout.rows]
+
+    def _combined(self, rows: Sequence[_Row], flat: Tensor, spans: Mapping[_Frame, tuple[Tensor, Tensor]]) -> Tensor:
+        total: Tensor | None = None
         for row in rows:
-            part = (wide.new_tensor(row.weights) @ flat).view(len(x), -1)
+            part = flat.new_tensor(row.weights) @ flat
             if row.frame is not None:
-                for axis in row.axes:
-                    part = part * _inverse(spans[row.frame][1], axis)
+                part = _scaled(part, spans[row.frame][1], row.axes)
             total = part if total is None else total + part
-        assert total is not None
-        results.append(total.to(u.dtype))
-    return results
+        return torch.zeros_like(flat[0]) if total is None else total
+
+
+def _scaled(part: Tensor, inverse: Tensor, axes: Sequence[int]) -> Tensor:
+    """The weighted sum times the inverse step along each axis; steps may differ from axis to axis or point to point."""
+    if inverse.ndim == 2:
+        return (part.view(len(inverse), -1) * inverse ** len(axes)).flatten()
+    for axis in axes:
+        part = part * (inverse if inverse.ndim == 0 else inverse[axis])
+    return part
 
 
 def _without_tensors(operator: Operator, directions: list[Tensor]) -> dict[_Partial | _Along, float]:
@@ -161,19 +190,12 @@ def _distinct(steps: Mapping[int, Step]) -> tuple[list[Step], dict[int, int]]:
     return distinct, numbers
 
 
-def _span(frame: _Frame, x: Tensor, steps: Sequence[Step], directions: Sequence[Tensor]) -> tuple:
+def _span(frame: _Frame, widths: Sequence[Tensor], directions: Sequence[Tensor]) -> tuple[Tensor, Tensor]:
     """The displacement of offset 1 in a frame, and the inverse step by which differences are multiplied."""
-    step = steps[frame.step]
-    widths = x.new_tensor(step) if isinstance(step, tuple) else step
+    width = widths[frame.step]
     if frame.direction is None:
-        if isinstance(step, tuple):
-            return widths, tuple(1 / h for h in step)
-        return widths, 1 / step
+        return width, 1 / width
     # One step away along v, measured in steps of the axes; a zero vector has derivative zero, not 0/0.
     v = directions[frame.direction]
-    length = torch.linalg.vector_norm(v / widths, dim=1, keepdim=True)
+    length = torch.linalg.vector_norm(v / width, dim=1, keepdim=True)
     return v / torch.where(length > 0, length, torch.ones_like(length)), length
-
-
-def _inverse(inverse: float | tuple[float, ...] | Tensor, axis: int) -> float | Tensor:
-    return inverse[axis] if isinstance(inverse, tuple) else inverse

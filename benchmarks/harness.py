@@ -1,0 +1,204 @@
+"""Measure several implementations of one training step, each in a process of its own, all in one interleaved run.
+
+A worker process builds its step once and then answers requests, one JSON line each: its residual (so that equality is
+asserted before any number is believed), the time of a step, the peak memory of a step. The driver asks the workers in
+turn, so that a change in the machine's mood falls on all of them alike.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import gc
+import itertools
+import json
+import os
+import resource
+import select
+import statistics
+import subprocess
+import sys
+import time
+import traceback
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import IO, Any, Protocol
+
+import numpy as np
+
+HERE = Path(__file__).parent
+
+
+class Step(Protocol):
+    """What a worker measures: one full training step, and the residual and gradient by which it is checked."""
+
+    def residual(self) -> np.ndarray: ...
+
+    def gradient(self) -> np.ndarray: ...
+
+    def step(self) -> None: ...
+
+
+class WorkerError(RuntimeError):
+    """What went wrong in a worker; `kind` is the name of the exception there, "died" or "silent"."""
+
+    def __init__(self, name: str, kind: str, reason: str):
+        super().__init__(f"{name}: {reason}")
+        self.kind = kind
+        self.reason = reason
+
+
+# -- the worker's side ---------------------------------------------------------------------------------------------
+
+
+def serve(build: Callable[[Mapping[str, Any]], Step]) -> None:
+    """Build the step described on the command line and answer the driver until it hangs up.
+
+    A case may limit the memory ("memory", in bytes), so that a step too large fails here and not in a neighbour.
+    """
+    case = json.loads(sys.argv[1])
+    if "memory" in case:
+        resource.setrlimit(resource.RLIMIT_DATA, (case["memory"], case["memory"]))
+    # Libraries that print would garble the answers: whatever they write goes where the errors go.
+    answers = os.fdopen(os.dup(sys.stdout.fileno()), "w")
+    os.dup2(sys.stderr.fileno(), sys.stdout.fileno())
+    subject: Step | None = None
+    for line in sys.stdin:
+        try:
+            if subject is None:
+                subject = build(case)
+            answer = _answer(subject, json.loads(line))
+        except Exception as error:
+            traceback.print_exc()
+            answer = {"kind": type(error).__name__, "error": (str(error).strip() or repr(error)).splitlines()[0]}
+        print(json.dumps(answer), file=answers, flush=True)
+
+
+def _answer(subject: Step, request: Mapping[str, Any]) -> dict[str, Any]:
+    if request["do"] == "residual":
+        np.save(request["file"], np.asarray(subject.residual()).reshape(-1))
+        return {}
+    if request["do"] == "gradient":
+        np.save(request["file"], np.asarray(subject.gradient()).reshape(-1))
+        return {}
+    if request["do"] == "memory":
+        subject.step()  # workspaces that stay are not part of a step's cost
+        gc.collect()
+        # Freed buffers that the C library keeps would count as in use, and the next peak would hide under them.
+        ctypes.CDLL(None).malloc_trim(0)
+        reset_peak()
+        before = resident("VmRSS")
+        subject.step()
+        return {"megabytes": (resident("VmHWM") - before) / 1024}
+    start = time.perf_counter()
+    subject.step()
+    return {"seconds": time.perf_counter() - start}
+
+
+def resident(key: str) -> float:
+    """VmRSS (now) or VmHWM (peak) of this process in KiB."""
+    with open("/proc/self/status", encoding="ascii") as status:
+        return next(float(line.split()[1]) for line in status if line.startswith(key))
+
+
+def reset_peak() -> None:
+    """Make the kernel forget the peak so far."""
+    Path("/proc/self/clear_refs").write_text("5", encoding="ascii")
+
+
+# -- the driver's side ---------------------------------------------------------------------------------------------
+
+
+@dataclass
+class Subject:
+    """One implementation, running in its own process."""
+
+    name: str
+    script: str
+    case: Mapping[str, Any]
+    python: str = sys.executable
+    threads: int = 2
+    #: Where the worker's own words go; None shows them.
+    log: IO[str] | None = None
+    #: Seconds to wait for an answer; None waits for ever.
+    patience: float | None = None
+    seconds: list[float] = field(default_factory=list)
+    megabytes: float = float("nan")
+
+    def start(self) -> None:
+        """Start the process; it builds its step before it answers."""
+        threads = {"OMP_NUM_THREADS": str(self.threads), "MKL_NUM_THREADS": str(self.threads)}
+        self.process = subprocess.Popen(
+            [self.python, str(HERE / self.script), json.dumps(self.case)],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=self.log,
+            text=True,
+            env=os.environ | threads | {"PYTHONPATH": str(HERE)},
+        )
+
+    def ask(self, **request: Any) -> dict[str, Any]:
+        """One request, one answer; what goes wrong in the worker is raised here as a `WorkerError`."""
+        assert self.process.stdin is not None
+        assert self.process.stdout is not None
+        with contextlib.suppress(BrokenPipeError):  # a dead worker has no answer, which is noticed below
+            self.process.stdin.write(json.dumps(request) + "\n")
+            self.process.stdin.flush()
+        if not select.select([self.process.stdout], [], [], self.patience)[0]:
+            self.process.kill()
+            raise WorkerError(self.name, "silent", f"no answer within {self.patience:.0f} s")
+        line = self.process.stdout.readline()
+        if not line:
+            raise WorkerError(self.name, "died", f"the process ended with code {self.process.wait()}")
+        answer = json.loads(line)
+        if "error" in answer:
+            raise WorkerError(self.name, answer["kind"], answer["error"])
+        return answer
+
+    def stop(self) -> None:
+        """Hang up."""
+        with contextlib.suppress(BrokenPipeError):
+            self.process.communicate()
+
+    @property
+    def median(self) -> float:
+        return statistics.median(self.seconds)
+
+
+def measure(subjects: Sequence[Subject], folder: Path, repeats: int, tolerance: Mapping[str, float]) -> None:
+    """Check that all subjects agree with the first, then measure memory and, round after round, time."""
+    truth: np.ndarray | None = None
+    try:
+        for subject in subjects:
+            subject.start()
+            file = folder / f"{subject.name.replace(' ', '-')}.npy"
+            subject.ask(do="residual", file=str(file))
+            residual = np.load(file)
+            truth = residual if truth is None else truth
+            error = np.sqrt(np.mean((residual - truth) ** 2) / np.mean(truth**2))
+            allowed = tolerance.get(subject.name, 1e-4)
+            if not error <= allowed:
+                raise RuntimeError(f"{subject.name} differs from {subjects[0].name} by {error:.1e} (> {allowed:.0e}).")
+            subject.megabytes = subject.ask(do="memory")["megabytes"]
+        for _ in range(repeats):
+            for subject in subjects:
+                subject.seconds.append(subject.ask(do="time")["seconds"])
+    finally:
+        for subject in subjects:
+            if hasattr(subject, "process"):
+                subject.stop()
+
+
+def make_case(folder: Path, inputs: int, width: int, depth: int, batch: int) -> dict[str, Any]:
+    """Weights of a tanh network and points, the same for every implementation, in a file."""
+    generator = np.random.default_rng(0)
+    sizes = [inputs, *[width] * depth, 1]
+    arrays: dict[str, np.ndarray] = {"x": generator.uniform(-1, 1, (batch, inputs)).astype(np.float32)}
+    for i, (fan_in, fan_out) in enumerate(itertools.pairwise(sizes)):
+        bound = fan_in**-0.5
+        arrays[f"w{i}"] = generator.uniform(-bound, bound, (fan_out, fan_in)).astype(np.float32)
+        arrays[f"b{i}"] = generator.uniform(-bound, bound, fan_out).astype(np.float32)
+    path = folder / f"case-{inputs}-{width}-{depth}-{batch}.npz"
+    np.savez(path, **arrays)  # type: ignore[arg-type]
+    return {"file": str(path), "inputs": inputs, "width": width, "depth": depth, "batch": batch}

@@ -1,0 +1,37 @@
+"""The problems every peer is given, and how many rows of a matrix product a method needs for each point of them.
+
+Imported by workers in environments that hold nothing but numpy and the peer, so it imports nothing.
+"""
+
+from __future__ import annotations
+
+NU = 0.01 / 3.141592653589793
+
+#: The number of inputs. Columns: Poisson and biharmonic x, y; Burgers x, t; heat x, y, t.
+INPUTS = {"poisson": 2, "burgers": 2, "heat": 3, "laplacian-10": 10, "laplacian-100": 100, "biharmonic": 2}
+
+#: In how many leading columns the Laplacian is taken; the column of t, where there is one, is the last.
+SPATIAL = INPUTS | {"burgers": 1, "heat": 2}
+
+
+def streams(method: str, problem: str) -> int:
+    """Rows a point needs in the product with a hidden layer's weights: forward, and as often again backward for each
+    of the two gradients (that of the layer's input and that of its weights).
+
+    Taylor carries the value, a first derivative for each direction, and the operator: d + 2 for a Laplacian. Burgers
+    needs no stream of its own for u_x, and u_t rides in an operator. The biharmonic operator takes the four directions
+    x, y, x + y and x - y to third order, the value and the operator.
+
+    FD evaluates the network at the centre and two points an axis; the biharmonic operator has 13 points.
+
+    AD counts products with B rows. The network is 1 and its gradient another 1 (only the inputs' gradient is taken, so
+    there is no product for the weights'). A further gradient runs backward through everything its argument was made
+    of: that of a derivative of order p through the 2^p products of that derivative. A Laplacian so takes 1 + 1 + 2d
+    products; u_t comes with the first gradient. The biharmonic operator takes the gradients of u, of u_x and u_y, of
+    u_xx and u_yy, and of u_xxx, u_xxy and u_yyy: 1 + 1 + 2·2 + 2·4 + 3·8. The loss's gradient in the parameters then
+    runs backward through all of these products once, two products for each, just as it does for rows.
+    """
+    if problem == "biharmonic":
+        return {"Taylor": 14, "FD": 13, "AD": 38}[method]
+    spatial = SPATIAL[problem]
+    return {"Taylor": spatial + 2, "FD": 2 * INPUTS[problem] + 1, "AD": 2 + 2 * spatial}[method]

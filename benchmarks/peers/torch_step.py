@@ -1,0 +1,50 @@
+"""A training step of a torch network; what differs between peers is only how the residual is computed."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+
+def network(arrays: Mapping[str, np.ndarray]) -> nn.Sequential:
+    """The tanh network with the weights of the case."""
+    layers: list[nn.Module] = []
+    for i in range(sum(name.startswith("w") for name in arrays)):
+        weight, bias = torch.from_numpy(arrays[f"w{i}"]), torch.from_numpy(arrays[f"b{i}"])
+        layer = nn.Linear(weight.shape[1], weight.shape[0])
+        layer.weight.data.copy_(weight)
+        layer.bias.data.copy_(bias)
+        layers += [layer, nn.Tanh()]
+    return nn.Sequential(*layers[:-1])
+
+
+class TorchStep(ABC):
+    """The residual's mean square and its gradient in the parameters."""
+
+    def __init__(self, case: Mapping[str, Any]):
+        arrays = dict(np.load(case["file"]))
+        self.problem = str(case["problem"])
+        self.x = torch.from_numpy(arrays.pop("x"))
+        self.model = network(arrays)
+
+    @abstractmethod
+    def compute(self) -> Tensor:
+        """The residual at all points."""
+
+    def residual(self) -> np.ndarray:
+        return self.compute().detach().numpy()
+
+    def gradient(self) -> np.ndarray:
+        self.step()
+        # The last bias vanishes from a residual of derivatives alone, and may be left without a gradient.
+        gradients = [torch.zeros_like(p) if p.grad is None else p.grad for p in self.model.parameters()]
+        return torch.cat([gradient.reshape(-1) for gradient in gradients]).numpy()
+
+    def step(self) -> None:
+        self.model.zero_grad(set_to_none=True)
+        self.compute().square().mean().backward()

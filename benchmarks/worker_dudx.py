@@ -1,0 +1,79 @@
+"""A training step with one of our engines: plain or compiled, on the whole batch or slice by slice."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import torch
+from harness import serve
+from peers.torch_step import TorchStep
+
+import dudx
+
+NU = 0.01 / torch.pi
+
+
+def equation(problem: str, inputs: int, compile: bool) -> dudx.Residual:
+    """The residual of the problem in its own variables."""
+    if problem == "burgers":
+        return dudx.Residual(lambda u: u.t + u * u.x - NU * u.xx, inputs=("x", "t"), compile=compile)
+    if problem == "heat":
+        return dudx.Residual(lambda u: u.t - u.xx - u.yy, inputs=("x", "y", "t"), compile=compile)
+    names = tuple(f"x{i}" for i in range(inputs))
+    if problem == "biharmonic":
+        return dudx.Residual(lambda u: u.laplacian().laplacian(), inputs=names, compile=compile)
+    return dudx.Residual(lambda u: u.laplacian(), inputs=names, compile=compile)
+
+
+def engine(name: str, problem: str, inputs: int) -> dudx.Engine:
+    """The engine with steps near the optimum of a fresh network in single precision, so that only the cost differs.
+
+    The weights of the first layer shrink with the square root of the number of inputs, and the best steps grow with it.
+    """
+    scale = max(1.0, inputs / 2) ** 0.5
+    if name in ("FD", "EFD", "SFD") and problem == "biharmonic":
+        ...
+    if name == "FD":
+        return dudx.FD(step=2e-2 * scale)
+    if name == "EFD":
+        return dudx.EFD(steps={1: 1e-2 * scale, 2: 4e-2 * scale})
+    if name == "SFD":
+        return dudx.SFD(steps={1: 1e-2 * scale, 2: 4e-2 * scale})
+    return getattr(dudx, name)()
+
+
+class TrainingStep(TorchStep):
+    """The residual's mean square and its gradient in the parameters.
+
+    Case keys: "engine", and if wanted "compile" (True) and "chunk" (rows in a slice).
+    """
+
+    def __init__(self, case: Mapping[str, Any]):
+        super().__init__(case)
+        # What would be a warning to a user would be a wrong label here.
+        warnings.simplefilter("error", dudx.CompilationWarning)
+        self.engine = engine(case["engine"], self.problem, case["inputs"])
+        self.equation = equation(self.problem, case["inputs"], compile=bool(case.get("compile")))
+        self.chunk = case.get("chunk")
+
+    def compute(self) -> torch.Tensor:
+        value = self.equation(self.model, self.x, self.engine)
+        assert isinstance(value, torch.Tensor)
+        return value
+
+    def _loss(self, x: torch.Tensor) -> torch.Tensor:
+        return self.equation.loss(self.model, x, self.engine)
+
+    def step(self) -> None:
+        self.model.zero_grad(set_to_none=True)
+        if self.chunk is None:
+            self._loss(self.x).backward()
+        else:
+            dudx.backward(self._loss, self.x, chunk=self.chunk)
+
+
+if __name__ == "__main__":
+    serve(TrainingStep)

@@ -1,0 +1,323 @@
+"""Jets: a value together with derivatives of it, and the two laws by which they pass through functions.
+
+A jet carries the value u, for each of a few directions the derivatives ∂u, ∂²u, … along it up to some order, and one
+stream for each operator L: any linear combination of derivatives, collapsed into a single stream because the chain
+rule is linear in the highest derivatives,
+
+    L φ(u) = φ'(u) L u + φ''(u) Σ c_ij ∂_i u ∂_j u + …
+
+so that the Laplacian in d variables takes d + 2 streams where the Hessian would take d². All streams but the value
+are stacked on a leading axis: a linear layer is one product of matrices for all of them.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import cache
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+
+from dudx.errors import UnsupportedError
+
+#: Rules by torch function: what to do when an argument is a jet.
+RULES: dict[object, Callable[..., Any]] = {}
+
+
+class Quadratic(NamedTuple):
+    """The term coefficient · ∂_first ∂_second of an operator."""
+
+    first: int
+    second: int
+    coefficient: float
+
+
+class Power(NamedTuple):
+    """The term coefficient · ∂^order along a direction, of order 3 or more."""
+
+    direction: int
+    order: int
+    coefficient: float
+
+
+@dataclass(frozen=True)
+class Collapsed:
+    """The nonlinear part of an operator: its terms of order 2 and above. First-order terms are in its seed."""
+
+    quadratics: tuple[Quadratic, ...] = ()
+    powers: tuple[Power, ...] = ()
+
+
+@dataclass(frozen=True)
+class Layout:
+    """Which streams a jet has, after the value: first orders, then higher orders, then operators."""
+
+    #: The highest order carried along each direction.
+    orders: tuple[int, ...]
+    operators: tuple[Collapsed, ...]
+
+    @property
+    def directions(self) -> int:
+        return len(self.orders)
+
+    def higher(self) -> list[tuple[int, int]]:
+        """(direction, order) of the streams of order 2 and above, in their order."""
+        top = max(self.orders, default=0)
+        return [(k, p) for p in range(2, top + 1) for k, highest in enumerate(self.orders) if highest >= p]
+
+    def index(self, direction: int, order: int) -> int:
+        """The place of a stream among the stacked ones."""
+        return direction if order == 1 else self.directions + self.higher().index((direction, order))
+
+    @property
+    def first_operator(self) -> int:
+        return sum(self.orders)
+
+    @property
+    def streams(self) -> int:
+        return self.first_operator + len(self.operators)
+
+    @property
+    def top(self) -> int:
+        """The highest derivative of a nonlinearity that is needed."""
+        powers = [power.order for operator in self.operators for power in operator.powers]
+        second = any(operator.quadratics for operator in self.operators)
+        return max([1, *self.orders, *powers, 2 if second else 1])
+
+
+class Jet:
+    """A value (shape …) and its stacked streams (S, …), where a stream may have size 1 along an axis to broadcast."""
+
+    # Above Tensor, so that tensor * jet comes here; numpy's scalars would try to make an array of us.
+    __array_ufunc__ = None
+
+    def __init__(self, layout: Layout, value: Tensor, streams: Tensor):
+        self.layout, self.value, self.streams = layout, value, streams
+
+    def full(self) -> Tensor:
+        """The streams with every axis as long as the value's."""
+        return self.streams.expand(self.layout.streams, *self.value.shape)
+
+    # Rules are found by function; methods and operators are looked up as functions of Tensor.
+
+    @classmethod
+    def __torch_function__(cls, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        rule = RULES.get(function)
+        if rule is None:
+            name = getattr(function, "__qualname__", None) or getattr(function, "__name__", str(function))
+            raise UnsupportedError(
+                f"Taylor has no rule for {name}: use dudx.AD() for this network, or add one with "
+                f"@dudx.taylor_rule({name})."
+            )
+        return rule(*args, **(kwargs or {}))
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("__"):
+            raise AttributeError(name)
+        function = getattr(Tensor, name)
+
+        def method(*args: Any, **kwargs: Any) -> Any:
+            return Jet.__torch_function__(function, (), (self, *args), kwargs)
+
+        return method
+
+    @property
+    def shape(self) -> torch.Size:
+        return self.value.shape
+
+    @property
+    def ndim(self) -> int:
+        return self.value.ndim
+
+    @property
+    def dtype(self) -> torch.dtype:
+        return self.value.dtype
+
+    @property
+    def device(self) -> torch.device:
+        return self.value.device
+
+    @property
+    def requires_grad(self) -> bool:
+        return self.value.requires_grad
+
+    @property
+    def is_nested(self) -> bool:
+        return False
+
+    @property
+    def T(self) -> Jet:
+        return self.transpose(0, 1)
+
+    @property
+    def mT(self) -> Jet:
+        return self.transpose(-2, -1)
+
+    def size(self, dim: int | None = None) -> Any:
+        return self.value.size() if dim is None else self.value.size(dim)
+
+    def dim(self) -> int:
+        return self.value.dim()
+
+    def numel(self) -> int:
+        return self.value.numel()
+
+    def is_floating_point(self) -> bool:
+        return self.value.is_floating_point()
+
+    def __len__(self) -> int:
+        return len(self.value)
+
+    def __bool__(self) -> bool:
+        raise UnsupportedError(
+            "A network that branches on its values cannot be differentiated by Taylor; use dudx.AD()."
+        )
+
+    def __iter__(self) -> Any:
+        return iter(self.unbind(0))
+
+    def __add__(self, other: Any) -> Any:
+        return RULES[torch.add](self, other)
+
+    __radd__ = __add__
+
+    def __sub__(self, other: Any) -> Any:
+        return RULES[torch.sub](self, other)
+
+    def __rsub__(self, other: Any) -> Any:
+        return RULES[torch.sub](other, self)
+
+    def __neg__(self) -> Any:
+        return RULES[torch.neg](self)
+
+    def __pos__(self) -> Jet:
+        return self
+
+    def __mul__(self, other: Any) -> Any:
+        return RULES[torch.mul](self, other)
+
+    __rmul__ = __mul__
+
+    def __truediv__(self, other: Any) -> Any:
+        return RULES[torch.div](self, other)
+
+    def __rtruediv__(self, other: Any) -> Any:
+        return RULES[torch.div](other, self)
+
+    def __pow__(self, other: Any) -> Any:
+        return RULES[torch.pow](self, other)
+
+    def __rpow__(self, other: Any) -> Any:
+        return RULES[torch.pow](other, self)
+
+    def __matmul__(self, other: Any) -> Any:
+        return RULES[torch.matmul](self, other)
+
+    def __rmatmul__(self, other: Any) -> Any:
+        return RULES[torch.matmul](other, self)
+
+    def __abs__(self) -> Any:
+        return RULES[torch.abs](self)
+
+    def __getitem__(self, key: Any) -> Any:
+        return RULES[Tensor.__getitem__](self, key)
+
+
+# -- the two laws ----------------------------------------------------------------------------------------------------
+
+
+def compose(jet: Jet, derivatives: Sequence[Tensor]) -> Jet:
+    """φ(u) from φ(u), φ'(u), φ''(u), …, elementwise: the chain rule of all orders (Faà di Bruno)."""
+    layout, s = jet.layout, jet.streams
+    n = layout.directions
+    blocks = [derivatives[1] * s[:n]] if n else []
+    for k, p in layout.higher():
+        blocks.append((derivatives[1] * s[layout.index(k, p)] + _beyond_linear(jet, derivatives, k, p)).unsqueeze(0))
+    for place, operator in enumerate(layout.operators, layout.first_operator):
+        total = derivatives[1] * s[place]
+        if operator.quadratics:
+            total = total + derivatives[2] * quadratic_form(s, operator.quadratics)
+        for k, p, coefficient in operator.powers:
+            total = total + coefficient * _beyond_linear(jet, derivatives, k, p)
+        blocks.append(total.unsqueeze(0))
+    return Jet(layout, derivatives[0], torch.cat(blocks))
+
+
+def _beyond_linear(jet: Jet, derivatives: Sequence[Tensor], direction: int, order: int) -> Tensor:
+    """The terms of ∂^order φ(u) other than φ'(u) ∂^order u."""
+    total: Any = 0
+    for parts, count in partitions(order):
+        if len(parts) == 1:
+            continue
+        product: Any = count * derivatives[len(parts)]
+        for part in parts:
+            product = product * jet.streams[jet.layout.index(direction, part)]
+        total = total + product
+    return total
+
+
+def quadratic_form(streams: Tensor, terms: Sequence[Quadratic]) -> Tensor:
+    """Σ c ∂_i u ∂_j u; runs of squares with one coefficient are one reduction."""
+    total: Any = 0
+    at = 0
+    while at < len(terms):
+        first, second, coefficient = terms[at]
+        end = at + 1
+        if first == second:
+            while end < len(terms) and terms[end] == (first + end - at, first + end - at, coefficient):
+                end += 1
+        run = end - at
+        part = streams[first : first + run].square().sum(0) if run > 1 else streams[first] * streams[second]
+        total = total + (part if coefficient == 1 else coefficient * part)
+        at = end
+    return total
+
+
+def product(multiply: Callable[[Tensor, Tensor], Tensor], a: Jet, b: Jet, stacked: Callable[..., Tensor]) -> Jet:
+    """A bilinear function of two jets: the product rule of all orders (Leibniz).
+
+    `multiply` takes two tensors; `stacked(a, b)` does the same for a stack of tensors on either side (or both).
+    """
+    layout = a.layout
+    n = layout.directions
+
+    def order(jet: Jet, direction: int, p: int) -> Tensor:
+        return jet.value if p == 0 else jet.streams[layout.index(direction, p)]
+
+    both = stacked(a.streams, b.value, 0) + stacked(a.value, b.streams, 1)
+    blocks = [both[:n]] if n else []
+    for k, p in layout.higher():
+        cross = sum(math.comb(p, j) * multiply(order(a, k, j), order(b, k, p - j)) for j in range(1, p))
+        blocks.append((both[layout.index(k, p)] + cross).unsqueeze(0))
+    for place, operator in enumerate(layout.operators, layout.first_operator):
+        total = both[place]
+        for i, j, coefficient in operator.quadratics:
+            cross = multiply(a.streams[i], b.streams[j])
+            cross = 2 * cross if i == j else cross + multiply(a.streams[j], b.streams[i])
+            total = total + coefficient * cross
+        for k, p, coefficient in operator.powers:
+            for j in range(1, p):
+                total = total + coefficient * math.comb(p, j) * multiply(order(a, k, j), order(b, k, p - j))
+        blocks.append(total.unsqueeze(0))
+    return Jet(layout, multiply(a.value, b.value), torch.cat(blocks))
+
+
+@cache
+def partitions(order: int) -> tuple[tuple[tuple[int, ...], int], ...]:
+    """The ways to write `order` as a sum, each with the number of ways to group `order` things like that."""
+
+    def ways(rest: int, largest: int) -> list[tuple[int, ...]]:
+        if rest == 0:
+            return [()]
+        return [(part, *tail) for part in range(min(rest, largest), 0, -1) for tail in ways(rest - part, part)]
+
+    found = []
+    for parts in ways(order, order):
+        count = math.factorial(order)
+        for part in set(parts):
+            count //= math.factorial(part) ** parts.count(part) * math.factorial(parts.count(part))
+        found.append((parts, count))
+    return tuple(found)

@@ -1,0 +1,50 @@
+"""Data files of the benchmark suite: COMSOL's text export."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import numpy as np
+
+from dudx.errors import InputError
+
+
+def read_comsol(path: str | Path, dimensions: int) -> tuple[np.ndarray, np.ndarray]:
+    """Points (N, d) and values (N, 1) of a data file.
+
+    Comment lines start with %. Each row holds the space coordinates and then u; where u depends on time there is one
+    column for each time, and the last comment line names them as `@ t=0.1`.
+    """
+    try:
+        lines = Path(path).read_text(encoding="utf-8", errors="replace").splitlines()
+    except OSError as error:
+        raise InputError(f"The data file {str(path)!r} cannot be read: {error.strerror or error}.") from error
+    comments = [line for line in lines if line.startswith("%")]
+    rows = [(number, line.split()) for number, line in enumerate(lines, 1) if line.strip() and not line.startswith("%")]
+    if not rows:
+        raise InputError(f"The data file {str(path)!r} holds no rows of numbers.")
+    times = [float(t) for t in re.findall(r"@\s*t=([-+0-9.eE]+)", comments[-1] if comments else "")]
+    space = dimensions - 1 if times else dimensions
+    columns = space + (len(times) or 1)
+    for number, row in rows:
+        if len(row) != columns:
+            raise InputError(
+                f"Line {number} of {str(path)!r} has {len(row)} columns where {columns} are expected: "
+                f"{space} coordinates and {columns - space} value(s)."
+            )
+    try:
+        table = np.array([[float(entry) for entry in row] for _, row in rows])
+    except ValueError as error:
+        raise InputError(f"The data file {str(path)!r} holds something that is not a number: {error}.") from error
+    # A mesh has nodes where COMSOL defines no value, for instance inside a hole; it writes NaN there.
+    if not times:
+        points, values = table[:, :space], table[:, space:]
+    else:
+        count = len(table)
+        points = np.column_stack([np.tile(table[:, :space], (len(times), 1)), np.repeat(times, count)])
+        values = table[:, space:].T.reshape(-1, 1)
+    known = np.isfinite(values).all(axis=1)
+    if not known.any():
+        raise InputError(f"The data file {str(path)!r} holds no finite value.")
+    return points[known], values[known]

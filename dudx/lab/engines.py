@@ -1,0 +1,33 @@
+"""The engines by name, for settings and the command line."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import torch
+
+from dudx import AD, EFD, FD, SFD, Engine, PerSampleAD
+from dudx.lab.names import look_up
+
+EngineMaker = Callable[[int, torch.Generator], Engine]
+
+#: Name to (what it is, how it is made from an accuracy and a generator). A new engine is a line here.
+ENGINES: dict[str, tuple[str, EngineMaker]] = {
+    "ad": ("automatic differentiation, batched; exact", lambda accuracy, generator: AD()),
+    "fd": ("finite differences, one calibrated step", lambda accuracy, generator: FD(accuracy=accuracy)),
+    "efd": ("finite differences, a step per order", lambda accuracy, generator: EFD(accuracy=accuracy)),
+    "sfd": (
+        "finite differences, a random step per point and call",
+        lambda accuracy, generator: SFD(accuracy=accuracy, generator=generator),
+    ),
+    "per-sample": (
+        "automatic differentiation, sample by sample; exact and slow",
+        lambda accuracy, generator: PerSampleAD(),
+    ),
+}
+
+
+def make_engine(name: str, accuracy: int, generator: torch.Generator) -> Engine:
+    """The engine of that name, without a step yet."""
+    _, maker = look_up(name, ENGINES, "engine")
+    return maker(accuracy, generator)

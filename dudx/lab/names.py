@@ -1,0 +1,37 @@
+"""Things by name: look one up, suggest the nearest when it is mistyped, import a user's own."""
+
+from __future__ import annotations
+
+import difflib
+import importlib
+import os
+import sys
+from collections.abc import Mapping
+from typing import Any
+
+from dudx.errors import InputError
+
+
+def look_up(name: str, table: Mapping[str, Any], kind: str) -> Any:
+    """The entry of a table, or what `package.module:name` imports."""
+    if name in table:
+        return table[name]
+    if ":" in name:
+        return imported(name, kind)
+    near = difflib.get_close_matches(name.lower(), table, n=1, cutoff=0.5)
+    hint = f"did you mean {near[0]!r}?" if near else f"choose from {', '.join(table)}."
+    raise InputError(f"There is no {kind} named {name!r}; {hint}")
+
+
+def imported(path: str, kind: str) -> Any:
+    """The object at `package.module:name`; modules of the current folder are found too."""
+    module_name, _, attribute = path.partition(":")
+    if os.getcwd() not in sys.path:
+        sys.path.insert(0, os.getcwd())
+    try:
+        module = importlib.import_module(module_name)
+    except ImportError as error:
+        raise InputError(f"The {kind} {path!r} cannot be imported: {error}.") from error
+    if not hasattr(module, attribute):
+        raise InputError(f"The module {module_name!r} has nothing named {attribute!r} to use as {kind}.")
+    return getattr(module, attribute)

@@ -1,0 +1,96 @@
+"""The loss of a problem: the mean square of its equation and conditions at freshly drawn points."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import torch
+from torch import Generator, Tensor
+
+from dudx.checks import Model
+from dudx.engines.base import Engine
+from dudx.errors import InputError
+from dudx.fields import Residual
+from dudx.lab.problems.base import Problem
+from dudx.lab.settings import Settings
+from dudx.operators import D, Directional, Operator
+
+
+@dataclass(frozen=True)
+class Part:
+    """One term of the loss, at the points drawn for it."""
+
+    name: str
+    weight: float
+    residual: Residual
+    points: Tensor
+    data: Mapping[str, Tensor]
+
+    def loss(self, model: Model, engine: Engine) -> Tensor:
+        """The mean square of the residual, summed over the equations of a system."""
+        values = self.residual(model, self.points, engine, **self.data)
+        equations = values if isinstance(values, tuple) else (values,)
+        return torch.stack([value.square().mean() for value in equations]).sum()
+
+
+class Objective:
+    """L_PDE + λ_IC · L_IC + λ_BC · L_BC."""
+
+    def __init__(self, problem: Problem, settings: Settings):
+        self.problem = problem
+        self.settings = settings
+        self.device = _device(settings.device)
+        self.dtype: torch.dtype = getattr(torch, settings.dtype)
+        sizes = {"boundary": settings.boundary_batch, "initial": settings.initial_batch, "data": settings.batch}
+        weights = {
+            "boundary": settings.weight_boundary,
+            "initial": settings.weight_initial,
+            "data": settings.weight_data,
+        }
+        self.conditions = [(c, sizes[c.kind], weights[c.kind]) for c in problem.conditions]
+
+    @property
+    def names(self) -> list[str]:
+        """The names of the parts, the equation first."""
+        return ["pde", *(condition.name for condition, _, _ in self.conditions)]
+
+    def draw(self, generator: Generator) -> list[Part]:
+        """New points for every part."""
+        interior = self.problem.domain.sample(self.settings.batch, generator, self.device, self.dtype)
+        parts = [Part("pde", 1.0, self.problem.residual, interior, {})]
+        for condition, size, weight in self.conditions:
+            points, data = condition.sample(size, generator, self.device, self.dtype)
+            parts.append(Part(condition.name, weight, condition.residual, points, data))
+        return parts
+
+    def losses(self, model: Model, parts: list[Part], engine: Engine) -> tuple[Tensor, dict[str, Tensor]]:
+        """The weighted sum and, by name, its unweighted parts."""
+        by_name = {part.name: part.loss(model, engine) for part in parts}
+        total = torch.stack([part.weight * by_name[part.name] for part in parts]).sum()
+        return total, by_name
+
+    def derivatives(self, parts: list[Part]) -> list[Operator]:
+        """The single derivatives that occur, so that a step can be calibrated for each order along its axes.
+
+        A derivative along normals counts as one along every axis that the normals have a share in.
+        """
+        found: dict[Operator, None] = {}
+        for part in parts:
+            for operator in part.residual.operators(part.points, **part.data):
+                for term in operator.expanded(part.points.shape[1]).terms:
+                    if isinstance(term, Directional):
+                        used = term.direction.abs().amax(dim=0).nonzero().flatten().tolist()
+                        found.update(dict.fromkeys(D(*[axis] * term.order) for axis in used))
+                    else:
+                        found[D(*term.axes)] = None
+        return list(found)
+
+
+def _device(name: str) -> torch.device:
+    try:
+        device = torch.device(name)
+        torch.empty(0, device=device)
+    except (RuntimeError, AssertionError) as error:
+        raise InputError(f"The device {name!r} cannot be used here: {str(error).splitlines()[0]}.") from error
+    return device

@@ -1,0 +1,66 @@
+"""An engine of your own is one class with one method.
+
+Complex-step differentiation: for an analytic network f, Im f(x + ih) / h is the first derivative without any
+subtraction, so the step can be as small as 1e-20 and the result is exact to rounding. It knows first derivatives only,
+and says so when asked for more.
+
+    python examples/custom_engine.py
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+from torch.func import functional_call
+
+import dudx
+from dudx.checks import Model
+from dudx.operators import Operator, Partial, Term
+
+
+@dataclass(frozen=True)
+class ComplexStep(dudx.Engine):
+    """First derivatives of an analytic network, by a step into the complex plane."""
+
+    step: float = 1e-20
+
+    def derivatives(self, model: Model, x: Tensor, operators: Sequence[Operator]) -> list[Tensor]:
+        assert isinstance(model, nn.Module)
+        terms = {term for operator in operators for term in operator.terms}
+        if not all(isinstance(term, Partial) and term.order <= 1 for term in terms):
+            raise dudx.UnsupportedError("ComplexStep computes values and first derivatives; use dudx.AD() for more.")
+        shifts = torch.zeros(1 + x.shape[1], *x.shape, dtype=x.dtype, device=x.device)
+        for axis in range(x.shape[1]):
+            shifts[1 + axis, :, axis] = self.step
+        complex_type = torch.complex64 if x.dtype == torch.float32 else torch.complex128
+        weights = {name: weight.to(complex_type) for name, weight in model.named_parameters()}
+        u = functional_call(model, weights, torch.complex(x.expand_as(shifts), shifts).flatten(0, 1))
+        u = u.unflatten(0, (len(shifts), len(x)))
+        values: dict[Term, Tensor] = {Partial(): u[0].real}
+        for axis in range(x.shape[1]):
+            values[Partial((axis,))] = u[1 + axis].imag / self.step
+        return [
+            torch.stack([coefficient * values[term] for term, coefficient in operator.terms.items()]).sum(0)
+            for operator in operators
+        ]
+
+
+def main() -> None:
+    """Compare with automatic differentiation."""
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Linear(2, 32), nn.Tanh(), nn.Linear(32, 32), nn.Tanh(), nn.Linear(32, 1)).double()
+    x = torch.rand(1000, 2, dtype=torch.float64)
+    transport = dudx.Residual(lambda u: u.t + u * u.x, inputs=("x", "t"))
+    difference = transport(model, x, ComplexStep()) - transport(model, x, dudx.AD())  # type: ignore[operator]
+    print(f"complex step against automatic differentiation: largest difference {difference.abs().max():.1e}")
+    try:
+        dudx.evaluate(model, x, [dudx.Laplacian()], ComplexStep())
+    except dudx.UnsupportedError as error:
+        print(f"second derivatives: {error}")
+
+
+if __name__ == "__main__":
+    main()

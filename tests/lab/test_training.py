@@ -1,0 +1,217 @@
+from __future__ import annotations
+
+import json
+import math
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from dudx.errors import InputError
+from dudx.lab import make_settings, storage, train
+from dudx.lab.engines import ENGINES
+from dudx.lab.objective import Objective
+from dudx.lab.problems import PROBLEMS, problem
+from dudx.lab.settings import Settings
+from dudx.lab.training import Trainer
+
+SLOW_EPOCH = """
+import sys, time
+from pathlib import Path
+from dudx.lab import training
+from dudx.lab.settings import from_toml
+original = training.Trainer._epoch
+def slow(self):
+    original(self)
+    time.sleep(0.05)
+training.Trainer._epoch = slow
+out, resume = Path(sys.argv[2]), sys.argv[3] == "resume"
+result = training.train(from_toml(Path(sys.argv[1]).read_text(), "settings"), out, resume=resume)
+sys.exit(0 if result["status"] == "finished" else 7)
+"""
+
+
+def parameters(folder: Path) -> dict[str, torch.Tensor]:
+    return storage.read_checkpoint(folder / "checkpoint.pt")["model"]
+
+
+def same(a: dict[str, torch.Tensor], b: dict[str, torch.Tensor]) -> bool:
+    return a.keys() == b.keys() and all(torch.equal(a[key], b[key]) for key in a)
+
+
+def start(settings: Settings, folder: Path, tmp_path: Path, resume: bool = False) -> subprocess.Popen:
+    from dudx.lab.settings import to_toml
+
+    config = tmp_path / "settings.toml"
+    config.write_text(to_toml(settings))
+    script = tmp_path / "slow.py"
+    script.write_text(SLOW_EPOCH)
+    return subprocess.Popen(
+        [sys.executable, str(script), str(config), str(folder), "resume" if resume else "start"],
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+
+
+def wait_for_epoch(folder: Path, epoch: int) -> None:
+    for _ in range(600):
+        if (folder / "checkpoint.pt").exists() and storage.read_checkpoint(folder / "checkpoint.pt")["epoch"] >= epoch:
+            return
+        time.sleep(0.05)
+    raise AssertionError("the run never got that far")
+
+
+@pytest.mark.parametrize("name", PROBLEMS)
+def test_a_run_leaves_everything_it_promises(name: str, tmp_path: Path) -> None:
+    result = train(make_settings(name, "smoke", engine="sfd"), tmp_path / "run")
+    assert result["status"] == "finished"
+    on_disk = json.loads((tmp_path / "run" / "result.json").read_text())
+    promised = {"problem", "engine", "seed", "epochs", "l2_relative", "smape", "max_error", "seconds", "status"}
+    assert promised <= on_disk.keys()
+    assert on_disk["problem"] == name
+    assert on_disk["epochs"] == 20
+    assert 0 < on_disk["l2_relative"] < 10
+    arrays = storage.read_arrays(tmp_path / "run" / "prediction.npz")
+    assert arrays["prediction"].shape == arrays["reference"].shape == (len(arrays["points"]), 1)
+    expected = np.linalg.norm(arrays["prediction"] - arrays["reference"]) / np.linalg.norm(arrays["reference"])
+    assert on_disk["l2_relative"] == pytest.approx(float(expected), rel=1e-4)  # the arrays are single precision
+    rows = storage.read_table(tmp_path / "run" / "metrics.csv")
+    assert [int(row["epoch"]) for row in rows] == [1, 5, 10, 15, 20]
+    calibrations = json.loads((tmp_path / "run" / "calibrations.json").read_text())
+    assert {(c["epoch"], c["order"]) for c in calibrations} == {(e, o) for e in (0, 10) for o in (1, 2)}
+    assert all(c["step"] == c["steps"][int(np.argmin(c["rmse"]))] for c in calibrations)
+    environment = json.loads((tmp_path / "run" / "environment.json").read_text())
+    assert environment["torch"] == torch.__version__
+    assert {p.name for p in (tmp_path / "run").iterdir() if p.name.startswith(".")} == set()
+
+
+def test_training_reduces_the_error(tmp_path: Path) -> None:
+    options = {"engine": "fd", "width": 32, "epochs": 300, "batch": 256, "boundary_batch": 128, "evaluate_every": 100}
+    result = train(make_settings("burgers", "smoke", **options), tmp_path / "run")
+    rows = storage.read_table(tmp_path / "run" / "metrics.csv")
+    assert float(rows[-1]["loss"]) < 0.2 * float(rows[0]["loss"])
+    assert result["l2_relative"] < 0.5
+
+
+def test_the_loss_is_the_weighted_sum_of_its_parts() -> None:
+    settings = make_settings("heat", "smoke", weight_boundary=3.0, weight_initial=7.0)
+    trainer = Trainer(problem("heat"), settings, Path())
+    parts = trainer.objective.draw(trainer.generator)
+    total, by_name = trainer.objective.losses(trainer.model, parts, trainer.engine)
+    x, n, g = parts[2].points.requires_grad_(True), parts[2].data["n"], parts[2].data["g"]
+    u = trainer.model(x)
+    gradient = torch.autograd.grad(u.sum(), x)[0]
+    robin = ((gradient * n).sum(1, keepdim=True) + u - g).square().mean()
+    assert by_name["boundary"].item() == pytest.approx(robin.item(), rel=1e-4)
+    expected = by_name["pde"] + 7 * by_name["initial"] + 3 * by_name["boundary"]
+    assert total.item() == pytest.approx(expected.item(), rel=1e-5)
+
+
+def test_points_are_drawn_anew_every_epoch_and_do_not_depend_on_the_engine() -> None:
+    drawn = {}
+    for engine in ("ad", "sfd"):
+        trainer = Trainer(problem("burgers"), make_settings("burgers", "smoke", engine=engine), Path())
+        drawn[engine] = [trainer.objective.draw(trainer.generator)[0].points for _ in range(2)]
+    assert not torch.equal(*drawn["ad"])
+    assert torch.equal(drawn["ad"][1], drawn["sfd"][1])
+
+
+def test_calibration_knows_the_axes_of_normals() -> None:
+    objective = Objective(problem("heat"), make_settings("heat", "smoke"))
+    operators = objective.derivatives(objective.draw(torch.Generator().manual_seed(0)))
+    assert sorted(map(repr, operators)) == ["D()", "D(0)", "D(0, 0)", "D(1)", "D(1, 1)", "D(2)"]
+
+
+@pytest.mark.parametrize("engine", [name for name in ENGINES if name != "per-sample"])
+def test_killed_and_resumed_ends_bit_for_bit_where_the_undisturbed_run_does(engine: str, tmp_path: Path) -> None:
+    settings = make_settings("burgers", "smoke", engine=engine, lbfgs_epochs=6 if engine in ("ad", "sfd") else 0)
+    train(settings, tmp_path / "whole")
+    process = start(settings, tmp_path / "killed", tmp_path)
+    wait_for_epoch(tmp_path / "killed", 5)
+    process.kill()
+    process.communicate()
+    assert not (tmp_path / "killed" / "result.json").exists()
+    train(settings, tmp_path / "killed", resume=True)
+    assert same(parameters(tmp_path / "whole"), parameters(tmp_path / "killed"))
+    skip = {"seconds"}
+    rows = [
+        [{k: v for k, v in row.items() if k not in skip} for row in storage.read_table(tmp_path / f / "metrics.csv")]
+        for f in ("whole", "killed")
+    ]
+    assert rows[0] == rows[1]
+    calibrations = [json.loads((tmp_path / f / "calibrations.json").read_text()) for f in ("whole", "killed")]
+    assert calibrations[0] == calibrations[1]
+
+
+@pytest.mark.parametrize("optimizer", ["soap", "torch.optim:RMSprop"])
+def test_other_optimizers_resume_bit_for_bit_too(optimizer: str, tmp_path: Path) -> None:
+    settings = make_settings("poisson", "smoke", optimizer=optimizer, engine="sfd")
+    train(settings, tmp_path / "whole")
+    trainer_folder = tmp_path / "cut"
+    process = start(settings, trainer_folder, tmp_path)
+    wait_for_epoch(trainer_folder, 10)
+    process.kill()
+    process.communicate()
+    train(settings, trainer_folder, resume=True)
+    assert same(parameters(tmp_path / "whole"), parameters(trainer_folder))
+
+
+def test_control_c_finishes_the_epoch_and_loses_nothing(tmp_path: Path) -> None:
+    settings = make_settings("burgers", "smoke", engine="sfd", checkpoint_every=1000, evaluate_every=1000)
+    process = start(settings, tmp_path / "run", tmp_path)
+    wait_for_epoch(tmp_path / "run", 0)
+    time.sleep(0.4)
+    process.send_signal(signal.SIGINT)
+    process.communicate()
+    assert process.returncode == 7
+    result = storage.read_json(tmp_path / "run" / "result.json")
+    assert result["status"] == "interrupted"
+    assert 0 < result["epochs"] < 20
+    assert storage.read_checkpoint(tmp_path / "run" / "checkpoint.pt")["epoch"] == result["epochs"]
+    train(settings, tmp_path / "run", resume=True)
+    train(settings, tmp_path / "whole")
+    assert same(parameters(tmp_path / "whole"), parameters(tmp_path / "run"))
+
+
+def test_a_loss_that_is_not_finite_stops_the_run_and_keeps_the_last_good_checkpoint(tmp_path: Path) -> None:
+    settings = make_settings("burgers", "smoke", optimizer="torch.optim:SGD", learning_rate=1e12, schedule="constant")
+    result = train(settings, tmp_path / "run")
+    assert result["status"] == "diverged"
+    assert result["epochs"] < 20
+    assert math.isfinite(result["l2_relative"])
+    assert all(bool(torch.isfinite(value).all()) for value in parameters(tmp_path / "run").values())
+
+
+def test_a_full_disk_is_one_sentence_and_leaves_the_old_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "checkpoint.pt"
+    storage.write_checkpoint(path, {"epoch": 1})
+
+    def full(*args: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(os, "fsync", full)
+    with pytest.raises(storage.StorageError, match="No space left on device; what was there before is unharmed"):
+        storage.write_checkpoint(path, {"epoch": 2})
+    monkeypatch.undo()
+    assert storage.read_checkpoint(path)["epoch"] == 1
+    assert [p.name for p in tmp_path.iterdir()] == ["checkpoint.pt"]
+
+
+def test_a_checkpoint_never_unpickles_code(tmp_path: Path) -> None:
+    path = tmp_path / "checkpoint.pt"
+    torch.save({"epoch": os.system}, path)
+    with pytest.raises(InputError, match="damaged"):
+        storage.read_checkpoint(path)
+
+
+def test_equal_settings_give_equal_parameters_and_another_seed_does_not(tmp_path: Path) -> None:
+    for run, seed in (("a", 1), ("b", 1), ("c", 2)):
+        train(make_settings("poisson", "smoke", engine="sfd", seed=seed), tmp_path / run)
+    assert same(parameters(tmp_path / "a"), parameters(tmp_path / "b"))
+    assert not same(parameters(tmp_path / "a"), parameters(tmp_path / "c"))

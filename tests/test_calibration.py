@@ -1,0 +1,402 @@
+import copy
+import math
+from dataclasses import FrozenInstanceError
+from functools import cache
+
+import numpy as np
+import pytest
+import torch
+from helpers import EXACT, SMOOTH, mlp, points, rms, unchanged
+from torch import nn
+
+from dudx import (
+    AD,
+    EFD,
+    FD,
+    SFD,
+    Along,
+    CalibrationError,
+    CalibrationWarning,
+    D,
+    Laplacian,
+    PerSampleAD,
+    Residual,
+    evaluate,
+    find_eps,
+)
+
+FP64, FP32, BF16 = torch.float64, torch.float32, torch.bfloat16
+
+
+@cache
+def network(dtype):
+    return mlp(width=64, depth=4).to(dtype)
+
+
+@cache
+def calibration(dtype, order, reference="exact", count=1024):
+    return find_eps(network(dtype), points(count, 2, dtype), order, reference=reference, candidates=32)
+
+
+def true_error(step, exact):
+    """The error at a step, read off the curve that was measured against exact derivatives."""
+    return math.exp(np.interp(math.log(step), np.log(exact.steps), np.log(exact.rmse)))
+
+
+# -- the optimum -------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("dtype", "order"), [(FP64, 1), (FP64, 2), (FP32, 1), (FP32, 2), (BF16, 1)], ids=lambda value: str(value)
+)
+def test_the_best_step_is_where_theory_puts_it(dtype, order):
+    """Rounding ε/h^k meets truncation h² at ε^(1/(k+2)), up to a constant of the network of order one."""
+    expected = torch.finfo(dtype).eps ** (1 / (order + 2))
+    found = calibration(dtype, order)
+    assert expected / 10 < found.step < expected * 10
+    assert not found.at_edge
+
+
+@pytest.mark.parametrize(
+    ("dtype", "order", "reference"),
+    [
+        (FP64, 1, "differences"),
+        (FP64, 2, "differences"),
+        (FP32, 1, "differences"),
+        (FP32, 2, "differences"),
+        (BF16, 1, "differences"),
+        (FP32, 1, "float64"),
+        (FP32, 2, "float64"),
+    ],
+    ids=lambda value: str(value),
+)
+def test_references_without_automatic_differentiation_find_a_step_as_good(dtype, order, reference):
+    exact, other = calibration(dtype, order, count=256), calibration(dtype, order, reference, count=256)
+    assert true_error(other.step, exact) <= 2 * exact.rmse.min()
+
+
+@pytest.mark.parametrize("order", [1, 2])
+def test_steps_larger_than_the_features_are_not_taken_for_good(order):
+    """Across many waves differences of neighbouring steps agree that the derivative is small, which it is not."""
+
+    def waves(x):
+        return torch.sin(30 * x)
+
+    x = points(300, 1, FP32)
+    exact = find_eps(waves, x, order, largest=1e3)
+    estimated = find_eps(waves, x, order, largest=1e3, reference="differences")
+    assert true_error(estimated.step, exact) <= 2 * exact.rmse.min()
+
+
+@pytest.mark.parametrize("order", [3, 4])
+def test_higher_orders(order):
+    model, x = mlp().to(FP32), points(100, 2, FP32)
+    exact = find_eps(model, x, order)
+    estimated = find_eps(model, x, order, reference="differences")
+    expected = torch.finfo(FP32).eps ** (1 / (order + 2))
+    assert expected / 10 < exact.step < expected * 10
+    assert true_error(estimated.step, exact) <= 2 * exact.rmse.min()
+
+
+# -- the curve ---------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("order", [1, 2])
+def test_the_curve_falls_as_rounding_and_rises_as_truncation(order):
+    found = calibration(FP64, order)
+    assert found.order == order
+    assert found.reference == "exact"
+    assert found.steps.shape == found.rmse.shape == found.max_error.shape == (32,)
+    assert found.step == found.steps[found.rmse.argmin()]
+    ratios = found.steps[1:] / found.steps[:-1]
+    assert np.allclose(ratios, ratios[0])
+    assert (found.max_error >= found.rmse).all()
+
+    def slope(part):
+        return np.polyfit(np.log(found.steps[part]), np.log(found.rmse[part]), 1)[0]
+
+    # A factor of five from the minimum one of the two errors is alone; rounding is random, hence its tolerance.
+    assert slope(found.steps < found.step / 5) == pytest.approx(-order, abs=0.25)
+    assert slope((found.steps > found.step * 5) & (found.steps < 0.1)) == pytest.approx(2, abs=0.15)
+
+
+def test_the_estimated_curve_lies_near_the_exact_one():
+    exact, estimated = calibration(FP32, 1, count=256), calibration(FP32, 1, "differences", count=256)
+    # Where the error is purely rounding or purely truncation the estimate is off by its assumptions only.
+    assert np.abs(np.log(estimated.rmse / exact.rmse)).max() < math.log(3)
+
+
+@pytest.mark.parametrize("accuracy", [2, 4, 6])
+@pytest.mark.parametrize("order", [1, 2, 3, 4])
+@pytest.mark.parametrize("dtype", [FP64, FP32], ids=str)
+def test_the_default_range_holds_the_optimum(dtype, order, accuracy):
+    """A minimum at the edge would be a CalibrationWarning, which fails the test."""
+    found = find_eps(mlp().to(dtype), points(50, 2, dtype), order, accuracy=accuracy, candidates=20)
+    assert not found.at_edge
+
+
+def test_the_range_and_number_of_candidates_can_be_chosen():
+    found = find_eps(mlp(), points(20, 2), 1, smallest=1e-7, largest=1e-2, candidates=11)
+    np.testing.assert_allclose(found.steps, np.geomspace(1e-7, 1e-2, 11))
+
+
+def test_higher_accuracy_allows_larger_steps_and_smaller_errors():
+    second = find_eps(mlp(), points(50, 2), 1)
+    fourth = find_eps(mlp(), points(50, 2), 1, accuracy=4)
+    assert fourth.step > 3 * second.step
+    assert fourth.rmse.min() < second.rmse.min() / 3
+
+
+def test_errors_are_pooled_over_the_chosen_axes():
+    def model(x):
+        return torch.sin(x[:, :1]) + torch.sin(10 * x[:, 1:])
+
+    x = points(200, 2)
+    slow, fast, both = (find_eps(model, x, 1, axes=axes) for axes in ([0], [1], None))
+    # Ten times the frequency has its third derivative, and with it the error, a thousand times as large.
+    assert slow.step > 5 * fast.step
+    np.testing.assert_allclose(both.rmse**2, (slow.rmse**2 + fast.rmse**2) / 2, rtol=1e-6)
+
+
+def test_an_engine_can_be_the_reference():
+    model, x = mlp(), points(30, 2)
+    default, given = find_eps(model, x, 2), find_eps(model, x, 2, reference=PerSampleAD())
+    np.testing.assert_allclose(given.rmse, default.rmse, rtol=1e-3)
+    assert given.reference == repr(PerSampleAD())
+
+
+def test_the_reference_counts_as_true():
+    """Measured against differences of a step, that step has no error."""
+    with pytest.warns(CalibrationWarning):
+        found = find_eps(mlp(), points(30, 2), 1, smallest=1e-3, largest=1e-1, reference=FD(1e-1))
+    assert found.step == pytest.approx(1e-1)
+    assert found.rmse[-1] < 1e-12
+
+
+# -- what cannot be searched -------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("smallest", "largest", "end"), [(1e-2, 1e-1, 0), (1e-9, 1e-8, -1)], ids=["too large", "too small"]
+)
+def test_a_minimum_at_the_edge_of_the_range_is_reported(smallest, largest, end):
+    with pytest.warns(CalibrationWarning, match=r"an end of the range searched; widen it with smallest= and largest="):
+        found = find_eps(mlp(), points(50, 2), 1, smallest=smallest, largest=largest)
+    assert found.at_edge
+    assert found.step == found.steps[end]
+
+
+@pytest.mark.parametrize("reference", ["exact", "differences"])
+@pytest.mark.filterwarnings("ignore::RuntimeWarning")
+def test_a_curve_that_is_not_finite_is_refused(reference):
+    with pytest.raises(CalibrationError, match=r"not finite at step .*smallest= and largest="):
+        find_eps(lambda x: torch.exp(300 * x), points(20, 1), 1, largest=10.0, reference=reference)
+
+
+def test_a_network_with_nan_is_refused():
+    model = mlp()
+    with torch.no_grad():
+        model[0].weight[0, 0] = torch.nan
+    for reference in ("exact", "differences"):
+        with pytest.raises(CalibrationError, match="not finite"):
+            find_eps(model, points(20, 2), 1, reference=reference)
+
+
+# -- memory and traces -------------------------------------------------------------------------------------------
+
+
+class Watched(nn.Module):
+    """Notes the rows it gets, also as a copy, and counts its calls in a buffer."""
+
+    def __init__(self, rows):
+        super().__init__()
+        self.network = mlp().to(FP32)
+        self.register_buffer("calls", torch.zeros(1))
+        self.record = rows.append
+
+    def forward(self, x):
+        self.record(len(x))
+        self.calls += 1
+        return self.network(x)
+
+    def __deepcopy__(self, memo):
+        twin = Watched.__new__(Watched)
+        nn.Module.__init__(twin)
+        twin.network, twin.record = copy.deepcopy(self.network, memo), self.record
+        twin.register_buffer("calls", self.calls.clone())
+        return twin
+
+
+@pytest.mark.parametrize(("order", "accuracy"), [(1, 2), (2, 2), (3, 2), (2, 4)])
+@pytest.mark.parametrize("reference", ["exact", "float64", "differences"])
+def test_no_more_rows_than_allowed_pass_at_once(reference, order, accuracy):
+    rows = []
+    model, x = Watched(rows), points(40, 2, FP32)
+    with unchanged(model):
+        find_eps(model, x, order, reference=reference, accuracy=accuracy, max_rows=60, candidates=20)
+    assert 0 < max(rows) <= 60
+
+
+@pytest.mark.parametrize("reference", ["exact", "differences"])
+def test_the_result_does_not_depend_on_the_rows_at_once(reference):
+    model, x = mlp(), points(100, 2)
+    whole = find_eps(model, x, 1, reference=reference)
+    sliced = find_eps(model, x, 1, reference=reference, max_rows=64)
+    # Matrix products of another height round differently, which shows where rounding is the error ...
+    np.testing.assert_allclose(sliced.rmse, whole.rmse, rtol=0.3)
+    assert sliced.step == pytest.approx(whole.step, rel=0.5)
+    # ... and not where truncation is.
+    coarse = whole.steps > 1e-3
+    np.testing.assert_allclose(sliced.rmse[coarse], whole.rmse[coarse], rtol=1e-4)
+    np.testing.assert_allclose(sliced.max_error[coarse], whole.max_error[coarse], rtol=1e-4)
+
+
+@pytest.mark.parametrize("reference", ["exact", "float64", "differences"])
+def test_calibration_leaves_no_trace(reference):
+    model, x = Watched([]), points(20, 2, FP32).requires_grad_()
+    parameters = copy.deepcopy(dict(model.named_parameters()))
+    with unchanged(model):
+        find_eps(model, x, 1, reference=reference)
+    assert x.grad is None
+    for name, parameter in model.named_parameters():
+        assert torch.equal(parameter, parameters[name])
+        assert parameter.requires_grad
+    assert model.network[0].weight.dtype == FP32
+    assert torch.is_grad_enabled()
+
+
+def test_points_are_not_differentiated_through():
+    found = find_eps(mlp(), points(20, 2).requires_grad_(), 1)
+    assert isinstance(found.rmse, np.ndarray)
+
+
+# -- engines -----------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def model():
+    return mlp()
+
+
+@pytest.fixture(scope="module")
+def x():
+    return points(100, 2)
+
+
+BURGERS = [D(), D(0), D(1) - 0.01 * D(0, 0)]
+
+
+def test_one_step_is_the_geometric_mean_of_the_orders_that_occur(model, x):
+    engine = FD().calibrated(model, x, BURGERS)
+    assert set(engine.calibrations) == {1, 2}
+    first, second = engine.calibrations[1].step, engine.calibrations[2].step
+    assert engine.step == pytest.approx(math.sqrt(first * second))
+    poisson = FD().calibrated(model, x, Laplacian())
+    assert set(poisson.calibrations) == {2}
+    assert poisson.step == pytest.approx(poisson.calibrations[2].step)
+    third = FD().calibrated(model, x, [D(0), D(0, 0), D(0, 0, 1)])
+    assert third.step == pytest.approx(math.prod(c.step for c in third.calibrations.values()) ** (1 / 3))
+
+
+def test_a_step_for_each_order(model, x):
+    engine = EFD().calibrated(model, x, BURGERS)
+    assert engine.steps == {1: engine.calibrations[1].step, 2: engine.calibrations[2].step}
+    assert engine.steps[1] < engine.steps[2]
+    assert EFD().calibrated(model, x, Laplacian()).steps.keys() == {2}
+
+
+@pytest.mark.parametrize(
+    ("operators", "axes"),
+    [(BURGERS, {1: [0, 1], 2: [0]}), ([Laplacian()], {1: [0, 1], 2: [0, 1]}), ([D(0)], {1: [0], 2: [0, 1]})],
+    ids=["Burgers", "Poisson", "gradient"],
+)
+def test_random_steps_lie_between_the_first_and_second_order_whatever_occurs(model, x, operators, axes):
+    engine = SFD().calibrated(model, x, operators)
+    # An order that does not occur is searched along all axes.
+    assert engine.steps == {order: find_eps(model, x, order, axes=axes[order]).step for order in (1, 2)}
+    used = engine.steps_for([2], x)[2]
+    assert used.min() >= engine.steps[1] * (1 - 1e-6)
+    assert used.max() <= engine.steps[2] * (1 + 1e-6)
+
+
+def test_random_steps_reach_as_far_as_higher_orders(model, x):
+    engine = SFD().calibrated(model, x, [D(0, 0, 0, 0)])
+    assert engine.steps.keys() == {1, 2, 4}
+
+
+@pytest.mark.parametrize("engine", EXACT.values(), ids=EXACT)
+def test_exact_engines_have_nothing_to_calibrate(engine, model, x):
+    assert engine.calibrated(model, x, BURGERS) is engine
+
+
+UNSET = {"FD": FD(), "EFD": EFD(), "SFD": SFD()}
+
+
+@pytest.mark.parametrize("engine", UNSET.values(), ids=UNSET)
+def test_the_engine_itself_does_not_change(engine, model, x):
+    before = copy.deepcopy(engine)
+    calibrated = engine.calibrated(model, x, BURGERS)
+    assert calibrated is not engine
+    assert calibrated != engine
+    assert type(calibrated) is type(engine)
+    assert engine == before
+    assert engine.calibrations == {}
+    with pytest.raises(FrozenInstanceError):
+        calibrated.accuracy = 4
+
+
+@pytest.mark.parametrize("engine", UNSET.values(), ids=UNSET)
+def test_values_alone_need_no_calibration(engine, model, x):
+    assert engine.calibrated(model, x, D()) == engine
+
+
+@pytest.mark.parametrize("engine", UNSET.values(), ids=UNSET)
+def test_other_settings_survive(engine, model, x):
+    engine = type(engine)(accuracy=4, coupled="ignore")
+    calibrated = engine.calibrated(model, x, BURGERS)
+    assert calibrated.accuracy == 4
+    assert calibrated.coupled == "ignore"
+    np.testing.assert_allclose(calibrated.calibrations[1].rmse, find_eps(model, x, 1, accuracy=4).rmse, rtol=1e-9)
+
+
+def test_only_the_axes_of_the_operators_are_searched():
+    def model(x):
+        return torch.sin(x[:, :1]) + torch.sin(20 * x[:, 1:])
+
+    x = points(100, 2)
+    slow, fast = (EFD().calibrated(model, x, [D(axis), D(axis, axis)]) for axis in (0, 1))
+    assert slow.steps[1] > 5 * fast.steps[1]
+    assert slow.steps[2] > 5 * fast.steps[2]
+    # A direction may point anywhere.
+    along = EFD().calibrated(model, x, Along(torch.ones_like(x)))
+    assert along.steps[1] == find_eps(model, x, 1).step
+
+
+def test_keywords_go_to_the_search(model, x):
+    engine = FD().calibrated(model, x, D(0), candidates=13, smallest=1e-7, largest=1e-2, reference="differences")
+    found = engine.calibrations[1]
+    assert found.reference == "differences"
+    np.testing.assert_allclose(found.steps, np.geomspace(1e-7, 1e-2, 13))
+
+
+def test_the_edge_is_reported_by_engines_too(model, x):
+    with pytest.warns(CalibrationWarning):
+        FD().calibrated(model, x, D(0), smallest=1e-2, largest=1e-1)
+
+
+# The steps of the two orders are a factor of about 25 apart. One between them is off by 5 from either, random ones by
+# up to 25, and the error goes with the square of that.
+@pytest.mark.parametrize(("name", "factor"), [("EFD", 1.01), ("FD", 5**2 * 4), ("SFD", 25**2 * 4)])
+def test_calibrated_engines_are_close_to_the_best_they_can_be(name, factor):
+    f, x = SMOOTH["2d"], points(300, 2)
+    engine = UNSET[name].calibrated(f, x, [D(0), D(0, 0)])
+    for operator, axes in ((D(0), (0,)), (D(0, 0), (0, 0))):
+        error = rms(evaluate(f, x, operator, engine)[0] - f.partial(x, *axes))
+        best = engine.calibrations[len(axes)].rmse.min()
+        assert error <= factor * best
+
+
+def test_a_residual_knows_what_to_calibrate_for(model, x):
+    residual = Residual(lambda u: u.t + u * u.x - 0.01 * u.xx, ("x", "t"))
+    engine = EFD().calibrated(model, x, residual.operators(x))
+    torch.testing.assert_close(residual(model, x, engine), residual(model, x, AD()), rtol=1e-6, atol=1e-8)
