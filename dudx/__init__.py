@@ -21,6 +21,7 @@ from dudx.errors import (
 )
 from dudx.fields import Field, Residual
 from dudx.operators import Along, D, Laplacian, Operator
+from dudx.streaming import backward, suggested_chunk
 
 __version__ = "0.1.0"
 
@@ -48,8 +49,10 @@ __all__ = [
     "StepNotSetError",
     "Taylor",
     "UnsupportedError",
+    "backward",
     "coupled",
     "evaluate",
     "find_eps",
+    "suggested_chunk",
     "taylor_rule",
 ]

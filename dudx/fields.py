@@ -410,6 +410,10 @@ class Residual:
         results = [computed[place][:, output : output + 1] for output, place in places]
         return self._call(_Results(self.inputs, x, results), x, data)
 
+    def compiled(self) -> Residual:
+        """The same residual, compiled."""
+        return Residual(self.function, self.inputs, self.data, compile=True)
+
     @property
     def compile_seconds(self) -> float:
         """How long the calls took in which compilation happened."""

@@ -13,6 +13,7 @@ from dudx.checks import Model
 from dudx.coupling import refuse_if_coupled
 from dudx.errors import InputError
 from dudx.operators import Operator
+from dudx.streaming import slicing
 
 
 @dataclass(frozen=True)
@@ -86,6 +87,7 @@ def _checked(
     x = checks.points(x)
     model = checks.model(model, x)
     expanded = checks.operators(operators, x)
-    if engine.coupled == "refuse":
+    # A slice of a coupled batch is another batch, so there even engines that are right for coupled networks are not.
+    if engine.coupled == "refuse" or slicing():
         refuse_if_coupled(model, x)
     return model, x, expanded

@@ -225,6 +225,18 @@ class Jet:
     def __getitem__(self, key: Any) -> Any:
         return RULES[Tensor.__getitem__](self, key)
 
+    def __gt__(self, other: Any) -> Any:
+        return RULES[torch.gt](self, other)
+
+    def __ge__(self, other: Any) -> Any:
+        return RULES[torch.ge](self, other)
+
+    def __lt__(self, other: Any) -> Any:
+        return RULES[torch.lt](self, other)
+
+    def __le__(self, other: Any) -> Any:
+        return RULES[torch.le](self, other)
+
 
 # -- the two laws ----------------------------------------------------------------------------------------------------
 

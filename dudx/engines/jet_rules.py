@@ -449,7 +449,7 @@ RULES[F.relu] = lambda x, inplace=False: RULES[torch.relu](x)
 
 @taylor_rule(F.leaky_relu)
 def leaky_relu(x: Jet, negative_slope: float = 0.01, inplace: bool = False) -> Jet:
-    slope = torch.where(x.value > 0, 1.0, negative_slope).to(x.dtype)
+    slope = torch.where(x.value > 0, torch.ones_like(x.value), torch.full_like(x.value, negative_slope))
     return compose(x, _kinked(slope * x.value, slope, x.layout.top))
 
 

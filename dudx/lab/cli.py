@@ -57,6 +57,8 @@ def train(
     lbfgs_epochs: Annotated[int | None, typer.Option(help="a second phase of L-BFGS of this many epochs")] = None,
     recalibrate: Annotated[int | None, typer.Option(help="epochs between calibrations of the step")] = None,
     reference: Annotated[Path | None, typer.Option(help="a COMSOL data file to score against in addition")] = None,
+    compile: Annotated[bool | None, typer.Option(help="use torch.compile; pays off in long runs")] = None,
+    chunk: Annotated[int | None, typer.Option(help="rows at once, to save memory")] = None,
     device: Annotated[str | None, typer.Option(help="cpu or cuda")] = None,
     threads: Annotated[int | None, typer.Option(help="CPU threads")] = None,
     tensorboard: Annotated[bool | None, typer.Option(help="write TensorBoard events too")] = None,
@@ -84,6 +86,8 @@ def train(
         "reference_file": str(reference) if reference else None,
         "device": device,
         "threads": threads,
+        "compile": compile,
+        "chunk": chunk,
         "tensorboard": tensorboard,
     }
     settings = training.settings_of(out, options) if resume else make_settings(problem, profile, **options)

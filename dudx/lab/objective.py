@@ -15,6 +15,7 @@ from dudx.fields import Residual
 from dudx.lab.problems.base import Problem
 from dudx.lab.settings import Settings
 from dudx.operators import D, Directional, Operator
+from dudx.streaming import backward
 
 
 @dataclass(frozen=True)
@@ -27,11 +28,17 @@ class Part:
     points: Tensor
     data: Mapping[str, Tensor]
 
-    def loss(self, model: Model, engine: Engine) -> Tensor:
-        """The mean square of the residual, summed over the equations of a system."""
-        values = self.residual(model, self.points, engine, **self.data)
-        equations = values if isinstance(values, tuple) else (values,)
-        return torch.stack([value.square().mean() for value in equations]).sum()
+    def backward(self, model: Model, engine: Engine, chunk: int | None) -> Tensor:
+        """Add the gradient of the weighted loss to the parameters, slice by slice; returns the unweighted loss."""
+        names = tuple(self.data)
+
+        def weighted(points: Tensor, *data: Tensor) -> Tensor:
+            return self.weight * self.residual.loss(model, points, engine, **dict(zip(names, data, strict=True)))
+
+        if self.weight == 0:
+            with torch.no_grad():
+                return self.residual.loss(model, self.points, engine, **self.data)
+        return backward(weighted, (self.points, *self.data.values()), chunk) / self.weight
 
 
 class Objective:
@@ -49,6 +56,9 @@ class Objective:
             "data": settings.weight_data,
         }
         self.conditions = [(c, sizes[c.kind], weights[c.kind]) for c in problem.conditions]
+        self.residuals = [problem.residual, *(condition.residual for condition in problem.conditions)]
+        if settings.compile:
+            self.residuals = [residual.compiled() for residual in self.residuals]
 
     @property
     def names(self) -> list[str]:
@@ -58,17 +68,21 @@ class Objective:
     def draw(self, generator: Generator) -> list[Part]:
         """New points for every part."""
         interior = self.problem.domain.sample(self.settings.batch, generator, self.device, self.dtype)
-        parts = [Part("pde", 1.0, self.problem.residual, interior, {})]
-        for condition, size, weight in self.conditions:
+        parts = [Part("pde", 1.0, self.residuals[0], interior, {})]
+        for (condition, size, weight), residual in zip(self.conditions, self.residuals[1:], strict=True):
             points, data = condition.sample(size, generator, self.device, self.dtype)
-            parts.append(Part(condition.name, weight, condition.residual, points, data))
+            parts.append(Part(condition.name, weight, residual, points, data))
         return parts
 
-    def losses(self, model: Model, parts: list[Part], engine: Engine) -> tuple[Tensor, dict[str, Tensor]]:
-        """The weighted sum and, by name, its unweighted parts."""
-        by_name = {part.name: part.loss(model, engine) for part in parts}
-        total = torch.stack([part.weight * by_name[part.name] for part in parts]).sum()
-        return total, by_name
+    def gradient(self, model: Model, parts: list[Part], engine: Engine) -> tuple[Tensor, dict[str, Tensor]]:
+        """Add the gradient of the loss to the parameters; returns the loss and, by name, its unweighted parts."""
+        by_name = {part.name: part.backward(model, engine, self.settings.chunk) for part in parts}
+        return torch.stack([part.weight * by_name[part.name] for part in parts]).sum(), by_name
+
+    @property
+    def compile_seconds(self) -> float:
+        """How long compilation took so far."""
+        return sum(residual.compile_seconds for residual in self.residuals)
 
     def derivatives(self, parts: list[Part]) -> list[Operator]:
         """The single derivatives that occur, so that a step can be calibrated for each order along its axes.

@@ -50,6 +50,9 @@ class Settings(BaseModel):
     schedule: Literal["cosine", "constant"] = "cosine"
     lbfgs_epochs: int = Field(0, ge=0, description="a second phase of L-BFGS after the first optimizer")
 
+    compile: bool = Field(False, description="torch.compile, for the engines that can; takes seconds to start")
+    chunk: int | None = Field(None, gt=0, description="rows at once, for memory; None takes the whole batch")
+
     recalibrate: int = Field(4000, gt=0, description="epochs between calibrations of the step")
     calibration_points: int = Field(1024, gt=0)
     calibration_candidates: int = Field(50, ge=3)

@@ -218,12 +218,11 @@ class Trainer:
     ) -> tuple[float, Mapping[str, Tensor]]:
         assert optimizer is not None
         optimizer.zero_grad(set_to_none=True)
-        total, by_name = self.objective.losses(self.model, parts, self.engine)
-        loss = float(total.detach())
+        total, by_name = self.objective.gradient(self.model, parts, self.engine)
+        loss = float(total)
         if not np.isfinite(loss):
             raise DivergedError
-        total.backward()
-        return loss, {name: value.detach() for name, value in by_name.items()}
+        return loss, by_name
 
     def calibrate(self) -> None:
         """Set the engine's steps for the network as it is now, and record the curves."""
@@ -335,6 +334,7 @@ class Trainer:
             "step": _step_text(self.engine) or None,
             "optimizer": self.settings.optimizer,
             "calibrations": len(self.calibrations),
+            "compile_seconds": self.objective.compile_seconds,
             "parameters": sum(p.numel() for p in self.parameters),
         }
         if self.unknowns:

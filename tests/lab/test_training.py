@@ -99,18 +99,47 @@ def test_training_reduces_the_error(tmp_path: Path) -> None:
     assert result["l2_relative"] < 0.5
 
 
-def test_the_loss_is_the_weighted_sum_of_its_parts() -> None:
-    settings = make_settings("heat", "smoke", weight_boundary=3.0, weight_initial=7.0)
+def test_the_loss_and_its_gradient_are_the_weighted_sum_of_the_parts() -> None:
+    settings = make_settings("heat", "smoke", weight_boundary=3.0, weight_initial=7.0, dtype="float64")
     trainer = Trainer(problem("heat"), settings, Path())
     parts = trainer.objective.draw(trainer.generator)
-    total, by_name = trainer.objective.losses(trainer.model, parts, trainer.engine)
-    x, n, g = parts[2].points.requires_grad_(True), parts[2].data["n"], parts[2].data["g"]
-    u = trainer.model(x)
-    gradient = torch.autograd.grad(u.sum(), x)[0]
-    robin = ((gradient * n).sum(1, keepdim=True) + u - g).square().mean()
-    assert by_name["boundary"].item() == pytest.approx(robin.item(), rel=1e-4)
-    expected = by_name["pde"] + 7 * by_name["initial"] + 3 * by_name["boundary"]
-    assert total.item() == pytest.approx(expected.item(), rel=1e-5)
+    total, by_name = trainer.objective.gradient(trainer.model, parts, trainer.engine)
+    ours = [p.grad.clone() for p in trainer.model.parameters()]
+    trainer.model.zero_grad()
+
+    def derivatives(points: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+        x = points.clone().requires_grad_(True)
+        u = trainer.model(x)
+        first = torch.autograd.grad(u.sum(), x, create_graph=True)[0]
+        second = [torch.autograd.grad(first[:, k].sum(), x, create_graph=True)[0][:, k] for k in range(2)]
+        return u, first, second[0] + second[1]
+
+    _, first, laplacian = derivatives(parts[0].points)
+    pde = (first[:, 2] - laplacian).square().mean()
+    initial = trainer.model(parts[1].points).square().mean()
+    u, first, _ = derivatives(parts[2].points)
+    robin = ((first * parts[2].data["n"]).sum(1, keepdim=True) + u - parts[2].data["g"]).square().mean()
+    expected = pde + 7 * initial + 3 * robin
+    expected.backward()
+    assert by_name["boundary"].item() == pytest.approx(robin.item(), rel=1e-12)
+    assert total.item() == pytest.approx(expected.item(), rel=1e-12)
+    for a, p in zip(ours, trainer.model.parameters(), strict=True):
+        assert torch.allclose(a, p.grad, rtol=1e-10, atol=1e-12)
+
+
+@pytest.mark.parametrize("engine", ["ad", "taylor", "fd"])
+def test_slices_give_the_gradient_of_the_whole_batch(engine: str) -> None:
+    gradients = []
+    for chunk in (None, 7):
+        settings = make_settings("heat", "smoke", engine=engine, chunk=chunk, dtype="float64")
+        trainer = Trainer(problem("heat"), settings, Path())
+        trainer.calibrate()
+        trainer.objective.gradient(trainer.model, trainer.objective.draw(trainer.generator), trainer.engine)
+        gradients.append([p.grad.clone() for p in trainer.model.parameters()])
+    for whole, sliced in zip(*gradients, strict=True):
+        # Differences divide rounding by the square of the step, here about 1e-6.
+        tolerance = 1e-6 if engine == "fd" else 1e-10
+        assert (whole - sliced).abs().max() < tolerance * (1 + whole.abs().max())
 
 
 def test_points_are_drawn_anew_every_epoch_and_do_not_depend_on_the_engine() -> None:

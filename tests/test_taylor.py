@@ -1,0 +1,320 @@
+"""Taylor against automatic differentiation: every rule, composed at random, values, orders 1 to 4 and gradients."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+import torch
+import torch.nn.functional as F
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch import Tensor, nn
+
+import dudx
+from dudx import AD, Along, D, Laplacian, Taylor, UnsupportedError, evaluate
+from dudx.engines.jet import RULES, partitions
+from dudx.engines.taylor import polarised
+
+WIDTH = 6
+
+
+def softly(x: Tensor) -> Tensor:
+    """Somewhere positive and bounded, for functions that need it; smooth, so that all derivatives exist."""
+    return torch.sigmoid(x) + 0.5
+
+
+class Wrapped(nn.Module):
+    """A function of (B, WIDTH) as a layer."""
+
+    def __init__(self, function: Callable[[Tensor], Tensor]):
+        super().__init__()
+        self.function = function
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.function(x)
+
+
+class Gated(nn.Module):
+    """The modified MLP's block: two encoders mixed by a gate."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.u, self.v, self.z = (nn.Linear(WIDTH, WIDTH) for _ in range(3))
+
+    def forward(self, x: Tensor) -> Tensor:
+        gate = torch.sigmoid(self.z(x))
+        return (1 - gate) * torch.tanh(self.u(x)) + gate * torch.sin(self.v(x))
+
+
+class FeatureAttention(nn.Module):
+    """Attention among the features of one sample, by nn.MultiheadAttention."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.attention = nn.MultiheadAttention(4, num_heads=2, batch_first=True)
+        self.spread = nn.Linear(1, 4)
+
+    def forward(self, x: Tensor) -> Tensor:
+        tokens = torch.tanh(self.spread(x.unsqueeze(-1)))
+        return self.attention(tokens, tokens, tokens, need_weights=False)[0].sum(-1)
+
+
+def batch_norm_in_eval_mode() -> nn.Module:
+    layer = nn.BatchNorm1d(WIDTH)
+    layer.running_mean = torch.randn(WIDTH)
+    layer.running_var = torch.rand(WIDTH) + 0.5
+    return layer.eval()
+
+
+WEIGHT = torch.randn(WIDTH, WIDTH, dtype=torch.float64, generator=torch.Generator().manual_seed(3)) / WIDTH
+
+
+#: Every rule, as layers from WIDTH features to WIDTH features that keep numbers of order one.
+LAYERS: dict[str, Callable[[], nn.Module]] = {
+    "linear": lambda: nn.Linear(WIDTH, WIDTH),
+    "linear without bias": lambda: nn.Linear(WIDTH, WIDTH, bias=False),
+    "tanh": nn.Tanh,
+    "sigmoid": nn.Sigmoid,
+    "softplus": nn.Softplus,
+    "steep softplus": lambda: nn.Softplus(beta=15.0),
+    "silu": nn.SiLU,
+    "mish": nn.Mish,
+    "gelu": nn.GELU,
+    "gelu by tanh": lambda: nn.GELU(approximate="tanh"),
+    "relu": nn.ReLU,
+    "leaky relu": lambda: nn.LeakyReLU(0.1),
+    "elu": nn.ELU,
+    "log sigmoid": nn.LogSigmoid,
+    "sin": lambda: Wrapped(torch.sin),
+    "cos": lambda: Wrapped(torch.cos),
+    "sinh": lambda: Wrapped(lambda x: torch.sinh(torch.tanh(x))),
+    "cosh": lambda: Wrapped(lambda x: torch.cosh(torch.tanh(x))),
+    "exp": lambda: Wrapped(lambda x: torch.exp(-x * x)),
+    "expm1": lambda: Wrapped(lambda x: torch.expm1(torch.sin(x))),
+    "log": lambda: Wrapped(lambda x: torch.log(softly(x))),
+    "log1p": lambda: Wrapped(lambda x: torch.log1p(softly(x))),
+    "sqrt": lambda: Wrapped(lambda x: torch.sqrt(softly(x))),
+    "rsqrt": lambda: Wrapped(lambda x: torch.rsqrt(softly(x))),
+    "reciprocal": lambda: Wrapped(lambda x: torch.reciprocal(softly(x))),
+    "square": lambda: Wrapped(lambda x: torch.square(torch.sin(x))),
+    "erf": lambda: Wrapped(torch.erf),
+    "abs": lambda: Wrapped(torch.abs),
+    "cube": lambda: Wrapped(lambda x: torch.sin(x) ** 3),
+    "negative power": lambda: Wrapped(lambda x: softly(x) ** -1.5),
+    "power of a constant": lambda: Wrapped(lambda x: 2.0 ** torch.sin(x)),
+    "power of a jet": lambda: Wrapped(lambda x: softly(x) ** torch.sin(x)),
+    "arithmetic": lambda: Wrapped(lambda x: 1 - 0.3 * x + torch.sin(x) / 2 - x / softly(x) + 2 / softly(x)),
+    "product": lambda: Wrapped(lambda x: torch.sin(x) * torch.cos(x.flip(1))),
+    "product with a column": lambda: Wrapped(lambda x: torch.sin(x) * torch.tanh(x[:, :1])),
+    "matmul": lambda: Wrapped(lambda x: x @ WEIGHT),
+    "matmul from the left": lambda: Wrapped(lambda x: (WEIGHT @ x.T).T),
+    "addmm": lambda: Wrapped(lambda x: torch.addmm(torch.ones(WIDTH, dtype=x.dtype), x, WEIGHT)),
+    "einsum": lambda: Wrapped(lambda x: torch.einsum("bi,oi->bo", x, WEIGHT)),
+    "einsum of two jets": lambda: Wrapped(lambda x: torch.einsum("bi,bj->bi", torch.sin(x), torch.tanh(x)) / WIDTH),
+    "outer products": lambda: Wrapped(lambda x: (torch.sin(x).unsqueeze(2) @ torch.cos(x).unsqueeze(1)).mean(2)),
+    "cat and split": lambda: Wrapped(lambda x: torch.cat([t * i for i, t in enumerate(x.split(2, dim=1))], dim=1)),
+    "cat with a constant": lambda: Wrapped(lambda x: torch.cat([x[:, 1:], torch.ones_like(x[:, :1])], dim=1)),
+    "stack and unbind": lambda: Wrapped(lambda x: torch.stack(x.unbind(1)[::-1], dim=1)),
+    "chunk": lambda: Wrapped(lambda x: torch.cat(x.chunk(3, dim=-1)[::-1], dim=-1)),
+    "reshape": lambda: Wrapped(lambda x: x.reshape(-1, 2, 3).transpose(1, 2).reshape(-1, WIDTH)),
+    "view and permute": lambda: Wrapped(lambda x: x.view(len(x), 3, 2).permute(0, 2, 1).flatten(1)),
+    "index": lambda: Wrapped(lambda x: x[:, [3, 1, 0, 2, 5, 4]]),
+    "sum": lambda: Wrapped(lambda x: x - 0.1 * x.sum(1, keepdim=True)),
+    "mean": lambda: Wrapped(lambda x: x + x.mean(dim=-1, keepdim=True)),
+    "where": lambda: Wrapped(lambda x: torch.where(x > 0, torch.sin(x), x)),
+    "softmax": lambda: nn.Softmax(dim=-1),
+    "layer norm": lambda: nn.LayerNorm(WIDTH),
+    "batch norm, evaluating": batch_norm_in_eval_mode,
+    "attention among features": FeatureAttention,
+    "causal attention": lambda: Wrapped(
+        lambda x: F.scaled_dot_product_attention(*[torch.sin(x).reshape(-1, 3, 2)] * 3, is_causal=True).flatten(1)
+    ),
+    "gated block": Gated,
+    "residual block": lambda: Wrapped(lambda x: x + torch.tanh(x)),
+    "dropout, evaluating": lambda: nn.Dropout(0.5).eval(),
+    "detached factor": lambda: Wrapped(lambda x: x * torch.sigmoid(x.detach())),
+}
+#: Every derivative of order 3 and above of these is zero or undefined at the kink, which random points miss.
+OPERATORS = [
+    D(), D(0), D(1, 1), D(0, 1), Laplacian(), D(1) - 0.3 * D(0, 0) + 2 * D(), D(0, 0, 0), D(0, 0, 1), D(0, 0, 0, 0),
+    D(0, 0, 1, 1), Laplacian() @ Laplacian(), D(0) + 2 * D(1),
+]  # fmt: skip
+
+
+def network(names: list[str], seed: int = 0, inputs: int = 2, outputs: int = 2) -> nn.Module:
+    torch.manual_seed(seed)
+    layers = [LAYERS[name]() for name in names]
+    return nn.Sequential(nn.Linear(inputs, WIDTH), *layers, nn.Linear(WIDTH, outputs)).double().eval()
+
+
+def points(seed: int = 1, inputs: int = 2) -> Tensor:
+    return torch.rand(7, inputs, dtype=torch.float64, generator=torch.Generator().manual_seed(seed)) * 2 - 1
+
+
+def assert_agree(model: nn.Module, x: Tensor, operators: list[dudx.Operator]) -> None:
+    # Random chains of layers may steepen: what counts is the error relative to the size of the derivative.
+    for operator, taylor, exact in zip(
+        operators, evaluate(model, x, operators, Taylor()), evaluate(model, x, operators, AD()), strict=True
+    ):
+        scale = 1 + exact.abs().max()
+        assert ((taylor - exact).abs().max() / scale) < 1e-10, operator
+
+
+@pytest.mark.parametrize("name", LAYERS)
+def test_every_rule_agrees_with_automatic_differentiation(name: str) -> None:
+    model = network([name, "tanh", name])
+    x = points()
+    v = torch.randn(x.shape, dtype=x.dtype, generator=torch.Generator().manual_seed(2))
+    assert_agree(model, x, [*OPERATORS, Along(v), Along(v, 2), Along(v, 3), Along(v, 4)])
+
+
+@pytest.mark.parametrize("name", LAYERS)
+def test_gradients_with_respect_to_parameters_agree_for_every_rule(name: str) -> None:
+    model = network([name, "sin"])
+    gradients = []
+    for engine in (Taylor(), AD()):
+        model.zero_grad()
+        values = evaluate(model, points(), [D(), D(0), Laplacian(), D(0, 0, 1)], engine)
+        torch.stack(values).square().mean().backward()
+        gradients.append([p.grad.clone() for p in model.parameters() if p.grad is not None])
+    assert len(gradients[0]) == len(gradients[1]) > 0
+    for ours, exact in zip(*gradients, strict=True):
+        assert ((ours - exact).abs().max() / (1 + exact.abs().max())) < 1e-10
+
+
+@settings(max_examples=25, deadline=None)
+@given(
+    names=st.lists(st.sampled_from(sorted(LAYERS)), min_size=1, max_size=4),
+    seed=st.integers(0, 1000),
+    inputs=st.integers(1, 3),
+)
+def test_rules_composed_at_random_agree(names: list[str], seed: int, inputs: int) -> None:
+    model = network(names, seed, inputs)
+    last = inputs - 1
+    operators = [D(), D(0), D(0, last), Laplacian(), D(0, 0, last), Laplacian() @ Laplacian()]
+    assert_agree(model, points(seed + 1, inputs), operators)
+
+
+def test_the_number_of_streams_is_what_the_operators_need() -> None:
+    x = points(inputs=3)
+    heat = D(2) - D(0, 0) - D(1, 1)
+    assert Taylor().prepared(x, [heat]).key.layout.streams == 3  # x, y and the operator, beside the value
+    burgers = [D(), D(0), D(1) - 0.01 * D(0, 0)]
+    assert Taylor().prepared(points(), burgers).key.layout.streams == 2  # x and the operator
+    wide = torch.rand(4, 100, dtype=torch.float64)
+    laplacian = Laplacian().expanded(100)
+    assert Taylor().prepared(wide, [laplacian]).key.layout.streams == 101
+    assert Taylor().prepared(x, [Along(torch.rand_like(x))]).key.layout.streams == 1
+
+
+def test_the_collapsed_laplacian_in_many_dimensions() -> None:
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Linear(30, 16), nn.Tanh(), nn.Linear(16, 16), nn.GELU(), nn.Linear(16, 1)).double()
+    x = torch.rand(5, 30, dtype=torch.float64)
+    assert_agree(model, x, [Laplacian(), 2 * D(3) - Laplacian((1, 5, 28))])
+
+
+def test_fourier_features_and_siren() -> None:
+    torch.manual_seed(0)
+    frequencies = torch.randn(2, 8, dtype=torch.float64)
+
+    class Embedded(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.body = nn.Sequential(nn.Linear(16, 8), nn.Tanh(), nn.Linear(8, 1))
+
+        def forward(self, x: Tensor) -> Tensor:
+            phase = 2 * torch.pi * x @ frequencies
+            return self.body(torch.cat([torch.sin(phase), torch.cos(phase)], dim=-1))
+
+    class Siren(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.layers = nn.ModuleList([nn.Linear(2, 8), nn.Linear(8, 8), nn.Linear(8, 1)])
+
+        def forward(self, x: Tensor) -> Tensor:
+            for layer in self.layers[:-1]:
+                x = torch.sin(6.0 * layer(x))
+            return self.layers[-1](x)
+
+    for model in (Embedded().double(), Siren().double()):
+        assert_agree(model, points(), OPERATORS)
+
+
+def test_hard_constraints_around_a_network() -> None:
+    body = network(["tanh"])
+
+    def constrained(x: Tensor) -> Tensor:
+        return x[:, :1] * (1 - x[:, :1]) * body(x) + torch.sin(x[:, 1:])
+
+    for operator in OPERATORS:
+        ours, exact = (evaluate(constrained, points(), [operator], engine)[0] for engine in (Taylor(), AD()))
+        assert (ours - exact).abs().max() < 1e-10 * (1 + exact.abs().max())
+
+
+def test_what_does_not_depend_on_the_inputs_just_runs() -> None:
+    table = torch.randn(5, 1, dtype=torch.float64)
+
+    def model(x: Tensor) -> Tensor:
+        return torch.sin(x[:, :1]) + torch.linalg.eigvalsh(table @ table.T).sum()  # no rule, and none needed
+
+    (second,) = evaluate(model, points(), [D(0, 0)], Taylor())
+    assert torch.allclose(second, -torch.sin(points()[:, :1]))
+
+
+def test_an_unknown_function_is_named_with_the_remedy() -> None:
+    with pytest.raises(UnsupportedError, match=r"no rule for .*digamma.*dudx\.AD\(\).*@dudx\.taylor_rule"):
+        evaluate(lambda x: torch.digamma(x + 3), points(), [D(0)], Taylor())
+
+
+def test_a_rule_is_one_decorator() -> None:
+    assert torch.digamma not in RULES
+
+    @dudx.taylor_rule(torch.digamma)
+    def digamma(x: object) -> object:
+        from dudx.engines.jet import compose
+
+        return compose(x, [torch.polygamma(n, x.value) for n in range(x.layout.top + 1)])
+
+    try:
+        exact, ours = (
+            evaluate(lambda x: torch.digamma(x + 3), points(), [D(0, 0)], engine)[0] for engine in (AD(), Taylor())
+        )
+    finally:
+        del RULES[torch.digamma]
+    assert (exact - ours).abs().max() < 1e-12
+
+
+def test_branching_on_values_is_refused() -> None:
+    with pytest.raises(UnsupportedError, match="branches on its values"):
+        evaluate(lambda x: x if x.sum() else -x, points(), [D(0)], Taylor(coupled="ignore"))
+
+
+def test_batch_norm_in_training_mode_is_refused_even_if_coupling_is_ignored() -> None:
+    model = nn.Sequential(nn.Linear(2, 4), nn.BatchNorm1d(4), nn.Linear(4, 1)).double()
+    with pytest.raises(UnsupportedError, match="mixes samples"):
+        evaluate(model, points(), [D(0)], Taylor(coupled="ignore"))
+
+
+@pytest.mark.parametrize(
+    ("axes", "dimensions"),
+    [((0, 0, 1), 2), ((0, 1, 1), 2), ((0, 1, 2), 3), ((0, 0, 1, 1), 2), ((0, 1, 2, 2), 4), ((0, 0, 0, 1, 2), 3)],
+)
+def test_mixed_derivatives_are_combinations_of_pure_ones(axes: tuple[int, ...], dimensions: int) -> None:
+    """Checked on the symbol: the product of variables equals the combination of powers of linear forms."""
+    y = torch.randn(20, dimensions, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
+    combination = sum(
+        c * (y @ torch.tensor(direction, dtype=torch.float64)) ** len(axes)
+        for direction, c in polarised(axes, dimensions).items()
+    )
+    assert torch.allclose(combination, y[:, list(axes)].prod(1))
+
+
+def test_the_biharmonic_operator_takes_four_directions_in_the_plane() -> None:
+    assert set(polarised((0, 0, 1, 1), 2)) == {(1, 0), (0, 1), (1, 1), (1, -1)}
+
+
+def test_partitions_count_set_partitions() -> None:
+    bell_numbers = [1, 2, 5, 15, 52]
+    assert [sum(count for _, count in partitions(n)) for n in range(1, 6)] == bell_numbers
