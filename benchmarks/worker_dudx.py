@@ -34,14 +34,13 @@ def engine(name: str, problem: str, inputs: int) -> dudx.Engine:
     The weights of the first layer shrink with the square root of the number of inputs, and the best steps grow with it.
     """
     scale = max(1.0, inputs / 2) ** 0.5
-    if name in ("FD", "EFD", "SFD") and problem == "biharmonic":
-        ...
+    fourth_order = problem == "biharmonic"
     if name == "FD":
-        return dudx.FD(step=2e-2 * scale)
+        return dudx.FD(step=0.15 if fourth_order else 2e-2 * scale)
     if name == "EFD":
-        return dudx.EFD(steps={1: 1e-2 * scale, 2: 4e-2 * scale})
+        return dudx.EFD(steps={1: 1e-2 * scale, 2: 4e-2 * scale, 4: 0.15})
     if name == "SFD":
-        return dudx.SFD(steps={1: 1e-2 * scale, 2: 4e-2 * scale})
+        return dudx.SFD(steps=(0.12, 0.2) if fourth_order else (1e-2 * scale, 4e-2 * scale))
     return getattr(dudx, name)()
 
 
