@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import numbers
 from collections.abc import Callable, Sequence
-from typing import cast
+from typing import Any, cast
 
 import torch
 from torch import Tensor, nn
@@ -90,16 +90,17 @@ def model(candidate: object, x: Tensor) -> Model:
     return cast(Model, candidate)
 
 
-def forward(model: Model, x: Tensor) -> Tensor:
+def forward(model: Model, x: Any, kinds: tuple[type, ...] = (Tensor,)) -> Any:
     """The model's output at `x`, once it is sure to be a (B, m) tensor and the input untouched.
 
-    Engines call the model through here only, so every engine refuses the same models with the same words.
+    Engines call the model through here only, so every engine refuses the same models with the same words. An engine
+    that sends something else than a tensor through the network names it among the `kinds` it may get back.
     """
     version = None if torch.compiler.is_compiling() or x.is_inference() else x._version
     u = _called(model, x)
     if version is not None:
         unchanged(x, version)
-    if not isinstance(u, Tensor):
+    if not isinstance(u, kinds):
         raise ModelError(
             f"The model returned {_described(u)}; it must return one tensor of shape (B, m): wrap it, "
             "for example in lambda x: model(x)[0]."
@@ -114,13 +115,13 @@ def forward(model: Model, x: Tensor) -> Tensor:
     return u
 
 
-def unchanged(x: Tensor, version: int) -> None:
+def unchanged(x: Any, version: int) -> None:
     """Refuse a model that wrote into `x` since its version was looked up."""
     if x._version != version:
         raise ModelError("The model changed its input in place; write x = x * 2 rather than x *= 2 in its forward.")
 
 
-def _called(model: Model, x: Tensor) -> Tensor:
+def _called(model: Model, x: Any) -> Any:
     if torch.compiler.is_compiling():
         return model(x)
     try:

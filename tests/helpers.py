@@ -13,11 +13,12 @@ from operator import add, mul
 import torch
 from torch import Tensor, nn
 
-from dudx import AD, EFD, FD, SFD, Engine, PerSampleAD
+from dudx import AD, EFD, FD, SFD, Engine, PerSampleAD, Taylor
 
 #: A new engine is tested by being added here: an exact one as it is, ...
 EXACT: dict[str, Engine] = {
     "AD": AD(),
+    "Taylor": Taylor(),
     "PerSampleAD": PerSampleAD(),
     "PerSampleAD-loop": PerSampleAD(method="loop"),
 }

@@ -201,7 +201,7 @@ def network(layer):
 
 
 #: What an engine cannot compute, and must say so.
-UNSUPPORTED = {"PerSampleAD": {"recurrent"}}
+UNSUPPORTED = {"PerSampleAD": {"recurrent"}, "Taylor": {"recurrent"}}
 
 
 @pytest.mark.parametrize(("name", "layer"), [(name, layer) for name, layers in UNSUPPORTED.items() for layer in layers])

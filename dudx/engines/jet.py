@@ -96,6 +96,12 @@ class Jet:
 
     def __init__(self, layout: Layout, value: Tensor, streams: Tensor):
         self.layout, self.value, self.streams = layout, value, streams
+        self._version = 0
+
+    def _become(self, other: Jet) -> Jet:
+        """What a tensor does in an operation in place: the same object with another content."""
+        self.value, self.streams, self._version = other.value, other.streams, self._version + 1
+        return self
 
     def full(self) -> Tensor:
         """The streams with every axis as long as the value's."""
@@ -117,6 +123,10 @@ class Jet:
     def __getattr__(self, name: str) -> Any:
         if name.startswith("__"):
             raise AttributeError(name)
+        if not hasattr(Tensor, name):
+            raise AttributeError(f"'Tensor' object has no attribute {name!r}")
+        if name.endswith("_"):
+            return lambda *args, **kwargs: self._become(getattr(self, name[:-1])(*args, **kwargs))
         function = getattr(Tensor, name)
 
         def method(*args: Any, **kwargs: Any) -> Any:
@@ -164,6 +174,9 @@ class Jet:
 
     def numel(self) -> int:
         return self.value.numel()
+
+    def is_inference(self) -> bool:
+        return self.value.is_inference()
 
     def is_floating_point(self) -> bool:
         return self.value.is_floating_point()
@@ -222,8 +235,23 @@ class Jet:
     def __abs__(self) -> Any:
         return RULES[torch.abs](self)
 
+    def __iadd__(self, other: Any) -> Jet:
+        return self._become(self + other)
+
+    def __isub__(self, other: Any) -> Jet:
+        return self._become(self - other)
+
+    def __imul__(self, other: Any) -> Jet:
+        return self._become(self * other)
+
+    def __itruediv__(self, other: Any) -> Jet:
+        return self._become(self / other)
+
     def __getitem__(self, key: Any) -> Any:
         return RULES[Tensor.__getitem__](self, key)
+
+    def __setitem__(self, key: Any, value: Any) -> None:
+        raise UnsupportedError("Taylor has no rule for writing into a part of a tensor; use torch.cat, or dudx.AD().")
 
     def __gt__(self, other: Any) -> Any:
         return RULES[torch.gt](self, other)

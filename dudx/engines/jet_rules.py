@@ -552,6 +552,76 @@ def layer_norm(
     return out if bias is None else out + bias
 
 
+def _channels(x: Any, value: Any) -> Any:
+    """A weight for each channel, shaped to meet x of shape (B, channels, …)."""
+    return value.reshape(1, -1, *[1] * (x.ndim - 2))
+
+
+@taylor_rule(F.group_norm, torch.group_norm)
+def group_norm(x: Any, num_groups: int, weight: Any = None, bias: Any = None, eps: float = 1e-5, *rest: Any) -> Jet:
+    grouped = x.reshape(x.shape[0], num_groups, -1)
+    out = layer_norm(grouped, (grouped.shape[-1],), eps=eps).reshape(*x.shape)
+    out = out if weight is None else out * _channels(x, weight)
+    return out if bias is None else out + _channels(x, bias)
+
+
+@taylor_rule(F.rms_norm, torch.rms_norm)
+def rms_norm(x: Any, normalized_shape: Sequence[int], weight: Any = None, eps: float | None = None) -> Jet:
+    axes = tuple(range(-len(normalized_shape), 0))
+    eps = torch.finfo(x.dtype).eps if eps is None else eps
+    out = x * torch.rsqrt((x * x).mean(axes, keepdim=True) + eps)
+    return out if weight is None else out * weight
+
+
+@taylor_rule(F.instance_norm)
+def instance_norm(
+    x: Any,
+    running_mean: Tensor | None = None,
+    running_var: Tensor | None = None,
+    weight: Any = None,
+    bias: Any = None,
+    use_input_stats: bool = True,
+    momentum: float = 0.1,
+    eps: float = 1e-5,
+) -> Jet:
+    if not use_input_stats:
+        return batch_norm(x, running_mean, running_var, weight, bias, False, momentum, eps)
+    return group_norm(x, x.shape[1], weight, bias, eps)
+
+
+@taylor_rule(F.normalize)
+def normalize(x: Any, p: float = 2.0, dim: int = 1, eps: float = 1e-12, out: Any = None) -> Jet:
+    if p != 2 or out is not None:
+        raise UnsupportedError("Taylor knows normalize for the Euclidean length; use dudx.AD() for others.")
+    # Where the length is below eps torch divides by eps instead, so that zero stays zero.
+    squares = (x * x).sum(dim, keepdim=True)
+    small = squares.value <= eps**2
+    inverse = torch.rsqrt(torch.where(small, torch.ones_like(squares), squares))
+    return x * torch.where(small, torch.full_like(squares, 1 / eps), inverse)
+
+
+@taylor_rule(F.glu)
+def glu(x: Any, dim: int = -1) -> Jet:
+    value, gate = x.chunk(2, dim)
+    return value * torch.sigmoid(gate)
+
+
+def _convolution(function: Callable[..., Tensor]) -> Callable[..., Jet]:
+    """A convolution with a constant kernel is linear, and a bias moves only the value."""
+
+    def rule(x: Jet, weight: Tensor, bias: Tensor | None = None, *args: Any, **kwargs: Any) -> Jet:
+        if is_jet(weight) or is_jet(bias):
+            raise UnsupportedError("Taylor knows convolutions with constant kernels; use dudx.AD() for others.")
+        out = linear(lambda t: function(t, weight, None, *args, **kwargs))(x)
+        return out if bias is None else out + _channels(out, bias)
+
+    return rule
+
+
+for _function in (F.conv1d, F.conv2d, F.conv3d):
+    RULES[_function] = _convolution(_function)
+
+
 @taylor_rule(F.batch_norm, torch.batch_norm)
 def batch_norm(
     x: Any,
@@ -568,12 +638,11 @@ def batch_norm(
             "Taylor differentiates each sample by itself, and batch norm in training mode mixes samples; use "
             "dudx.isolate(model, x) as the model, or model.eval()."
         )
-    shape = [1, -1, *[1] * (x.ndim - 2)]
     scale = torch.rsqrt(running_var + eps)
     scale = scale if weight is None else scale * weight
     shift = -running_mean * scale
     shift = shift if bias is None else shift + bias
-    return x * scale.reshape(shape) + shift.reshape(shape)
+    return x * _channels(x, scale) + _channels(x, shift)
 
 
 @taylor_rule(F.scaled_dot_product_attention)

@@ -15,7 +15,6 @@ from dudx.checks import Model
 from dudx.engines import jet_rules
 from dudx.engines.base import Engine, Prepared
 from dudx.engines.jet import Collapsed, Jet, Layout, Power, Quadratic
-from dudx.errors import ModelError
 from dudx.operators import Directional, Operator, Partial
 
 #: A direction: a vector of whole numbers, or the place of a per-point vector among those given.
@@ -73,16 +72,9 @@ class _Plan:
             u = checks.forward(model, x)
             return [reading.value * u for reading in self.readings]
         jet = Jet(self.layout, x, self._streams(x, vectors))
-        u = model(jet)  # type: ignore[arg-type]
+        u = checks.forward(model, jet, kinds=(Jet, Tensor))
         if isinstance(u, Tensor):  # a constant: nothing in it depends on x
             u = jet_rules.constant(jet, u)
-        if not isinstance(u, Jet):
-            raise ModelError(
-                f"The model returned {type(u).__name__}; it must return one tensor of shape (B, m): wrap it, for "
-                "example in lambda x: model(x)[0]."
-            )
-        if u.ndim != 2 or u.shape[0] != x.shape[0]:
-            raise ModelError(f"The model returned shape {tuple(u.shape)} for {len(x)} points; it must return (B, m).")
         streams = u.full()
         return [self._read(reading, u.value, streams) for reading in self.readings]
 
