@@ -51,7 +51,7 @@ class TrainingStep(TorchStep):
     """
 
     def __init__(self, case: Mapping[str, Any]):
-        super().__init__(case)
+        super().__init__({**case, "compile": False})  # the residual compiles itself
         # What would be a warning to a user would be a wrong label here.
         warnings.simplefilter("error", dudx.CompilationWarning)
         self.engine = engine(case["engine"], self.problem, case["inputs"])

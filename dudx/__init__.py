@@ -20,6 +20,7 @@ from dudx.errors import (
     UnsupportedError,
 )
 from dudx.fields import Field, Residual
+from dudx.isolation import isolate, mixing_rule
 from dudx.operators import Along, D, Laplacian, Operator
 from dudx.streaming import backward, suggested_chunk
 
@@ -53,6 +54,8 @@ __all__ = [
     "coupled",
     "evaluate",
     "find_eps",
+    "isolate",
+    "mixing_rule",
     "suggested_chunk",
     "taylor_rule",
 ]

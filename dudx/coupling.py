@@ -33,7 +33,7 @@ def refuse_if_coupled(model: Model, x: Tensor) -> None:
     Influence that training switches on later (a zero-initialised output projection, say) is found too: the probe is
     repeated at the 2nd, 4th, 8th … meeting, which costs nothing in the long run.
     """
-    if x.is_meta or torch.compiler.is_compiling():
+    if x.is_meta or torch.compiler.is_compiling() or getattr(model, "pointwise", False):
         return
     if _met_often_enough(model):
         return
@@ -75,11 +75,16 @@ def _probe_rows(x: Tensor) -> Tensor:
 
 
 def _output(model: Model, rows: Tensor) -> Tensor:
-    """The model's output with the same random numbers every time, its buffers and the random state put back."""
-    devices = [rows.device] if rows.device.type == "cuda" else []
-    with torch.random.fork_rng(devices=devices), unchanged_buffers(model):
-        torch.manual_seed(0)
+    with unobserved(model, rows.device):
         return checks.forward(model, rows.clone())
+
+
+@contextlib.contextmanager
+def unobserved(model: Model, device: torch.device) -> Iterator[None]:
+    """The same random numbers every time inside; the model's buffers and the random state put back afterwards."""
+    with torch.random.fork_rng(devices=[device] if device.type == "cuda" else []), unchanged_buffers(model):
+        torch.manual_seed(0)
+        yield
 
 
 @contextlib.contextmanager

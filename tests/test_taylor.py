@@ -122,6 +122,8 @@ LAYERS: dict[str, Callable[[], nn.Module]] = {
     "index": lambda: Wrapped(lambda x: x[:, [3, 1, 0, 2, 5, 4]]),
     "sum": lambda: Wrapped(lambda x: x - 0.1 * x.sum(1, keepdim=True)),
     "mean": lambda: Wrapped(lambda x: x + x.mean(dim=-1, keepdim=True)),
+    "variance": lambda: Wrapped(lambda x: torch.sin(x) * x.var(1, keepdim=True)),
+    "deviation": lambda: Wrapped(lambda x: x / (0.5 + torch.sin(x).std(-1, correction=0, keepdim=True))),
     "where": lambda: Wrapped(lambda x: torch.where(x > 0, torch.sin(x), x)),
     "softmax": lambda: nn.Softmax(dim=-1),
     "layer norm": lambda: nn.LayerNorm(WIDTH),

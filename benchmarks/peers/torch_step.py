@@ -24,17 +24,22 @@ def network(arrays: Mapping[str, np.ndarray]) -> nn.Sequential:
 
 
 class TorchStep(ABC):
-    """The residual's mean square and its gradient in the parameters."""
+    """The residual's mean square and its gradient in the parameters; with "compile" in the case the loss is one graph."""
 
     def __init__(self, case: Mapping[str, Any]):
         arrays = dict(np.load(case["file"]))
         self.problem = str(case["problem"])
         self.x = torch.from_numpy(arrays.pop("x"))
         self.model = network(arrays)
+        compiled = bool(case.get("compile"))
+        self.loss = torch.compile(self._mean_square, dynamic=False, fullgraph=True) if compiled else self._mean_square
 
     @abstractmethod
     def compute(self) -> Tensor:
         """The residual at all points."""
+
+    def _mean_square(self) -> Tensor:
+        return self.compute().square().mean()
 
     def residual(self) -> np.ndarray:
         return self.compute().detach().numpy()
@@ -47,4 +52,4 @@ class TorchStep(ABC):
 
     def step(self) -> None:
         self.model.zero_grad(set_to_none=True)
-        self.compute().square().mean().backward()
+        self.loss().backward()

@@ -20,6 +20,7 @@ from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
+from torch.overrides import handle_torch_function
 
 from dudx.errors import UnsupportedError
 
@@ -130,6 +131,9 @@ class Jet:
         function = getattr(Tensor, name)
 
         def method(*args: Any, **kwargs: Any) -> Any:
+            # Through torch's own dispatch, so that a mode such as the one that isolates samples sees the call.
+            if not torch.compiler.is_compiling() and torch._C._len_torch_function_stack():
+                return handle_torch_function(function, (self,), self, *args, **kwargs)
             return Jet.__torch_function__(function, (), (self, *args), kwargs)
 
         return method

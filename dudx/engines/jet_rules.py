@@ -14,6 +14,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from dudx.engines.attention import multi_head_attention
 from dudx.engines.jet import RULES, Jet, compose, product
 from dudx.errors import UnsupportedError
 
@@ -181,15 +182,16 @@ _register_linear()
 def add(a: Any, b: Any, *, alpha: float = 1) -> Jet:
     b = b if alpha == 1 else alpha * b
     if is_jet(a) and is_jet(b):
-        return Jet(a.layout, a.value + b.value, _aligned(a) + _aligned(b, a.value + b.value))
+        value = a.value + b.value
+        return Jet(a.layout, value, _aligned(a, value) + _aligned(b, value))
     jet, other = (a, b) if is_jet(a) else (b, a)
     value = jet.value + other
     return Jet(jet.layout, value, _aligned(jet, value))
 
 
-def _aligned(jet: Jet, like: Tensor | None = None) -> Tensor:
+def _aligned(jet: Jet, like: Tensor) -> Tensor:
     """The streams with as many axes as a result that broadcasting may give more axes than the jet has."""
-    missing = 0 if like is None else like.ndim - jet.ndim
+    missing = like.ndim - jet.ndim
     return jet.streams.reshape(len(jet.streams), *[1] * missing, *jet.streams.shape[1:]) if missing > 0 else jet.streams
 
 
@@ -541,6 +543,22 @@ def softmax(x: Any, dim: int = -1, dtype: torch.dtype | None = None, _stacklevel
     return weights / weights.sum(dim, keepdim=True)  # type: ignore[operator,union-attr]
 
 
+@taylor_rule(torch.var, Tensor.var)
+def var(
+    x: Any, dim: Any = None, unbiased: bool = True, keepdim: bool = False, *, correction: float | None = None
+) -> Jet:
+    axes = tuple(range(x.ndim)) if dim is None else dim
+    centred = x - x.mean(axes, keepdim=True)
+    total = (centred * centred).sum(axes, keepdim=keepdim)
+    count = x.numel() / math.prod(total.shape if dim is not None else [1])
+    return total / (count - (int(unbiased) if correction is None else correction))
+
+
+@taylor_rule(torch.std, Tensor.std)
+def std(*args: Any, **kwargs: Any) -> Jet:
+    return torch.sqrt(var(*args, **kwargs))  # type: ignore[arg-type,return-value]
+
+
 @taylor_rule(F.layer_norm, torch.layer_norm)
 def layer_norm(
     x: Any, normalized_shape: Sequence[int], weight: Any = None, bias: Any = None, eps: float = 1e-5, *rest: Any
@@ -668,28 +686,8 @@ def attention(
 
 
 @taylor_rule(F.multi_head_attention_forward)
-def multi_head_attention(
-    query: Any, key: Any, value: Any, embed_dim_to_check: int, num_heads: int, in_proj_weight: Any, in_proj_bias: Any,
-    bias_k: Any, bias_v: Any, add_zero_attn: bool, dropout_p: float, out_proj_weight: Any, out_proj_bias: Any,
-    training: bool = True, key_padding_mask: Any = None, need_weights: bool = True, attn_mask: Any = None,
-    use_separate_proj_weight: bool = False, q_proj_weight: Any = None, k_proj_weight: Any = None,
-    v_proj_weight: Any = None, static_k: Any = None, static_v: Any = None, average_attn_weights: bool = True,
-    is_causal: bool = False,
-) -> tuple[Jet, None]:  # fmt: skip
-    unusual = (bias_k, bias_v, key_padding_mask, static_k, static_v)
-    if any(given is not None for given in unusual) or add_zero_attn or (dropout_p and training) or query.ndim != 3:
-        raise UnsupportedError(
-            "Taylor knows plain nn.MultiheadAttention on batches, without padding, extra biases or dropout."
-        )
-    projections = (q_proj_weight, k_proj_weight, v_proj_weight) if use_separate_proj_weight else in_proj_weight.chunk(3)
-    biases = (None,) * 3 if in_proj_bias is None else in_proj_bias.chunk(3)
+def multi_head_attention_on_jets(*args: Any, **kwargs: Any) -> tuple[Jet, None]:
+    def attend(q: Any, k: Any, v: Any, mask: Tensor | None, is_causal: bool) -> Jet:
+        return attention(q, k, v, mask, is_causal=is_causal)
 
-    def heads(x: Any, weight: Tensor, bias: Tensor | None) -> Any:
-        length, batch, _ = x.shape
-        projected = F.linear(x, weight, bias)
-        return projected.reshape(length, batch, num_heads, -1).permute(1, 2, 0, 3)
-
-    q, k, v = (heads(x, w, b) for x, w, b in zip((query, key, value), projections, biases, strict=True))
-    attended = attention(q, k, v, attn_mask, is_causal=is_causal and attn_mask is None)
-    joined = attended.permute(2, 0, 1, 3).flatten(2)
-    return F.linear(joined, out_proj_weight, out_proj_bias), None  # type: ignore[return-value]
+    return multi_head_attention(attend, *args, **kwargs)

@@ -1,0 +1,129 @@
+"""Build a virtual environment for each peer, with pinned versions, beside the package's own and never in it.
+
+    cd benchmarks && ../.venv/bin/python -m peers.environments
+
+Peers that use torch get first the very build of torch that runs this script, so that a build with CUDA is never pulled
+into an environment without it, and the comparison is between libraries and not between versions of torch. What does
+not install is noted with the reason, and the benchmark goes on without it. What is there already is left alone.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+
+ROOT = Path(__file__).parents[2]
+FOLDER = ROOT / ".venv-peers"
+NOTES = FOLDER / "installed.json"
+
+
+@dataclass(frozen=True)
+class Peer:
+    """What an environment holds; `python` is the version it needs, None for the one that runs this script."""
+
+    packages: tuple[str, ...]
+    needs_torch: bool = True
+    python: str | None = None
+
+
+PEERS = {
+    "deepxde": Peer(("deepxde==1.15.0",)),
+    "pina": Peer(("pina-mathlab==0.3.2",)),
+    "physicsnemo": Peer(("nvidia-physicsnemo==2.2.2",)),
+    "jax": Peer(("jax==0.10.2", "jaxlib==0.10.2", "folx==0.2.30"), needs_torch=False),
+    "jet": Peer(("jet-for-pytorch==1.0.0",), python="3.12"),
+}
+
+
+class InstallError(RuntimeError):
+    """Why a peer did not install."""
+
+
+def python(name: str) -> str:
+    """The interpreter of a peer's environment."""
+    return str(FOLDER / name / "bin" / "python")
+
+
+def notes() -> dict[str, dict[str, Any]]:
+    """What the last run noted: for each peer its packages, and the reason if it did not install."""
+    return json.loads(NOTES.read_text(encoding="utf-8")) if NOTES.exists() else {}
+
+
+def reason_missing(name: str) -> str | None:
+    """Why a peer cannot be run, or None if it can."""
+    note = notes().get(name)
+    return "its environment has not been built" if note is None else note["reason"]
+
+
+def build(name: str, peer: Peer) -> None:
+    """Make the environment and install the peer, or raise `InstallError`."""
+    shutil.rmtree(FOLDER / name, ignore_errors=True)
+    _run([_interpreter(peer), "-m", "venv", str(FOLDER / name)], peer)
+    install = [python(name), "-m", "pip", "install", "--prefer-binary", "--constraint", str(ROOT / "constraints.txt")]
+    same_torch = (f"torch=={torch.__version__}",) if peer.needs_torch else ()
+    if same_torch:
+        _run([*install, *same_torch], peer)
+    _run([*install, *same_torch, *peer.packages], peer)
+
+
+def _interpreter(peer: Peer) -> str:
+    if peer.python is None:
+        return sys.executable
+    found = shutil.which(f"python{peer.python}")
+    if found is None:
+        raise InstallError(f"Python {peer.python} is not here")
+    return found
+
+
+def _run(command: list[str], peer: Peer) -> None:
+    # The shims of a version manager answer only when told which version they stand for.
+    version = {"PYENV_VERSION": peer.python} if peer.python else {}
+    done = subprocess.run(command, capture_output=True, text=True, env=os.environ | version, check=False)
+    if done.returncode:
+        raise InstallError(_last_line(done.stderr))
+
+
+def _last_line(message: str) -> str:
+    """The last line that tells something, without addresses and paths, which are of this machine only."""
+    lines = [line.strip() for line in message.splitlines() if line.strip()]
+    errors = [line.removeprefix("ERROR:").strip() for line in lines if line.startswith("ERROR:")]
+    last = (errors or lines or ["no message"])[-1]
+    return re.sub(r"\s*\(?(\w+://|/)\S+", "", last)
+
+
+def _is_done(name: str, peer: Peer, note: Mapping[str, Any] | None) -> bool:
+    if note is None or note["reason"] is not None or note["packages"] != list(peer.packages):
+        return False
+    return Path(python(name)).exists()
+
+
+def main() -> None:
+    """Build what is missing and say what there is."""
+    FOLDER.mkdir(exist_ok=True)
+    found = notes()
+    for name, peer in PEERS.items():
+        if not _is_done(name, peer, found.get(name)):
+            print(f"{name}: installing {', '.join(peer.packages)} …", flush=True)
+            try:
+                build(name, peer)
+                reason = None
+            except InstallError as error:
+                reason = str(error)
+            found[name] = {"packages": list(peer.packages), "reason": reason}
+            NOTES.write_text(json.dumps(found, indent=2), encoding="utf-8")
+        reason = found[name]["reason"]
+        print(f"{name}: {', '.join(peer.packages)}" if reason is None else f"{name}: not installed: {reason}")
+
+
+if __name__ == "__main__":
+    main()
