@@ -22,6 +22,8 @@ from dudx.errors import (
 from dudx.fields import Field, Residual
 from dudx.isolation import isolate, mixing_rule
 from dudx.operators import Along, D, Laplacian, Operator
+from dudx.recommendation import recommend
+from dudx.stochastic import random_laplacian
 from dudx.streaming import backward, suggested_chunk
 
 __version__ = "0.1.0"
@@ -56,6 +58,8 @@ __all__ = [
     "find_eps",
     "isolate",
     "mixing_rule",
+    "random_laplacian",
+    "recommend",
     "suggested_chunk",
     "taylor_rule",
 ]

@@ -42,14 +42,15 @@ class Compiled:
         except Exception as error:
             if not _from_compiler(error):
                 raise
+            result = function(model, *arguments)  # a mistake in the function itself shows here
             self.available = False
             reason = str(error).strip().splitlines()[0].rstrip(".")
             warnings.warn(
                 f"torch.compile is not possible here ({type(error).__name__}: {reason}); going on without it.",
                 CompilationWarning,
-                stacklevel=4,
+                stacklevel=5,
             )
-            return function(model, *arguments)
+            return result
         graphs[key] = graph
         self.seconds += time.perf_counter() - start
         return result

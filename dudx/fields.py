@@ -14,7 +14,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Protocol
 
 import torch
-from torch import Tensor
+from torch import Generator, Tensor
 
 from dudx import checks
 from dudx.checks import Model
@@ -22,8 +22,11 @@ from dudx.compilation import Compiled, shapes
 from dudx.engines.base import Engine, evaluate, prepare
 from dudx.errors import InputError
 from dudx.operators import Along, D, Laplacian, Operator, Partial
+from dudx.stochastic import random_laplacian
 
 Linear = Mapping[int, Operator]
+
+_NO_AXIS = 10**9
 
 
 class _Values(Protocol):
@@ -34,6 +37,8 @@ class _Values(Protocol):
     like: Tensor
 
     def value(self, output: int, operator: Operator) -> Tensor: ...
+
+    def drawn(self, draw: Callable[[Tensor], Operator]) -> Operator: ...
 
 
 class Field:
@@ -56,6 +61,10 @@ class Field:
     def laplacian(self, *names: str) -> Field:
         """The sum of second derivatives along the named inputs, or along all of them."""
         return self._differentiated(Laplacian([self._axis(name) for name in names or self._values.inputs]))
+
+    def random_laplacian(self, samples: int = 1, kind: str = "axes", generator: Generator | None = None) -> Field:
+        """An unbiased estimate of the Laplacian from random directions; see `dudx.random_laplacian`."""
+        return self._differentiated(self._values.drawn(lambda x: random_laplacian(x, samples, kind, generator)))
 
     def along(self, v: Tensor, order: int = 1) -> Field:
         """The derivative along a vector given at each point, a (B, d) tensor such as the normals."""
@@ -283,6 +292,9 @@ class _Recorder:
         self.asked.append((output, operator))
         return self.placeholder
 
+    def drawn(self, draw: Callable[[Tensor], Operator]) -> Operator:
+        return draw(self.like)
+
 
 class _Results:
     """Hands out the engine's results in the order in which they were asked for."""
@@ -290,12 +302,18 @@ class _Results:
     def __init__(self, inputs: tuple[str, ...], x: Tensor, results: Sequence[Tensor]):
         self.inputs, self.shape, self.like = inputs, (len(x), 1), x
         self.results = iter(results)
+        self.draws = 0
 
     def value(self, output: int, operator: Operator) -> Tensor:
         result = next(self.results, None)
         if result is None:
             raise InputError("The residual asked for other derivatives when it was called again; it must not branch.")
         return result
+
+    def drawn(self, draw: Callable[[Tensor], Operator]) -> Operator:
+        """A stand-in for the operator drawn while recording: never evaluated, only different from every other."""
+        self.draws += 1
+        return D(_NO_AXIS + self.draws)
 
 
 class Residual:

@@ -1,0 +1,87 @@
+from __future__ import annotations
+
+import warnings
+
+import pytest
+import torch
+from torch import nn
+
+import dudx
+from dudx import CompilationWarning, Residual
+
+ENGINES = {
+    "Taylor": dudx.Taylor(),
+    "FD": dudx.FD(1e-2),
+    "EFD": dudx.EFD({1: 1e-2, 2: 2e-2}),
+    "SFD": dudx.SFD((1e-2, 1e-2)),  # both ends equal, so that the random step is the same every time
+    "AD": dudx.AD(),
+}
+
+
+def network() -> nn.Module:
+    torch.manual_seed(0)
+    return nn.Sequential(nn.Linear(2, 8), nn.Tanh(), nn.Linear(8, 1)).double()
+
+
+def burgers(u):
+    return u.t + u * u.x - 0.1 * u.xx
+
+
+@pytest.mark.parametrize("name", ENGINES)
+def test_compiled_and_eager_agree_in_value_and_gradient(name):
+    x, n = torch.rand(2, 16, 2, dtype=torch.float64)
+    gradients = []
+    for compile in (False, True):
+        model = network()
+        equation = Residual(burgers, ("x", "t"), compile=compile)
+        condition = Residual(lambda u, n: u.along(n) + u, ("x", "t"), data=("n",), compile=compile)
+        loss = equation.loss(model, x, ENGINES[name]) + condition.loss(model, x, ENGINES[name], n=n)
+        loss.backward()
+        gradients.append([loss.detach(), *(p.grad for p in model.parameters())])
+        assert (equation.compile_seconds > 0) == (compile and name != "AD")  # AD goes on as it is
+    for eager, compiled in zip(*gradients, strict=True):
+        assert torch.allclose(eager, compiled, rtol=1e-7, atol=1e-9)
+
+
+def test_another_step_is_not_another_graph():
+    model, x = network(), torch.rand(16, 2, dtype=torch.float64)
+    residual = Residual(burgers, ("x", "t"), compile=True)
+    residual.loss(model, x, dudx.FD(1e-2))
+    spent = residual.compile_seconds
+    compiled, eager = (r.loss(model, x, dudx.FD(3e-2)) for r in (residual, Residual(burgers, ("x", "t"))))
+    assert residual.compile_seconds == spent
+    assert torch.allclose(compiled, eager, rtol=1e-9)
+
+
+def test_another_shape_is_compiled_anew():
+    model, residual = network(), Residual(burgers, ("x", "t"), compile=True)
+    for size in (16, 24):
+        x = torch.rand(size, 2, dtype=torch.float64)
+        exact = Residual(burgers, ("x", "t"))(model, x, dudx.AD())
+        assert torch.allclose(residual(model, x, dudx.Taylor()), exact, atol=1e-12)
+
+
+def test_without_a_compiler_there_is_one_warning_and_the_work_goes_on(monkeypatch):
+    def no_compiler(*args, **kwargs):
+        def fail(*args):
+            from torch._inductor.exc import InvalidCxxCompiler
+
+            raise InvalidCxxCompiler
+
+        return fail
+
+    monkeypatch.setattr(torch, "compile", no_compiler)
+    model, x = network(), torch.rand(16, 2, dtype=torch.float64)
+    residual = Residual(burgers, ("x", "t"), compile=True)
+    with pytest.warns(CompilationWarning, match="going on without it"):
+        first = residual.loss(model, x, dudx.Taylor())
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert torch.equal(residual.loss(model, x, dudx.Taylor()), first)
+
+
+def test_a_mistake_in_the_residual_is_not_blamed_on_the_compiler():
+    residual = Residual(lambda u: u.xx, ("x", "t"), compile=True)
+    two = nn.Sequential(nn.Linear(2, 2)).double()
+    with pytest.raises(dudx.InputError, match="names 1 output"):
+        residual(two, torch.rand(5, 2, dtype=torch.float64), dudx.Taylor())

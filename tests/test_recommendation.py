@@ -1,0 +1,34 @@
+from __future__ import annotations
+
+import torch
+from torch import nn
+
+from dudx import D, Laplacian, recommend
+
+
+def test_exact_engines_come_with_their_times_and_differences_with_their_error(capsys):
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Linear(2, 16), nn.Tanh(), nn.Linear(16, 1))
+    ranked = recommend(model, torch.rand(256, 2), [D(0), Laplacian()], repeats=2)
+    by_name = {c.name: c for c in ranked}
+    assert set(by_name) == {"AD", "Taylor", "FD"}
+    assert all(c.seconds > 0 for c in ranked)
+    assert by_name["AD"].error == 0
+    assert by_name["Taylor"].error < 1e-5 < by_name["FD"].error < 0.1
+    assert "ms a step" in capsys.readouterr().out
+    assert all(p.grad is None for p in model.parameters())
+
+
+def test_an_engine_without_a_rule_is_listed_with_the_reason():
+    ranked = recommend(lambda x: torch.digamma(x + 3)[:, :1], torch.rand(64, 2), [D(0, 0)], repeats=1, show=False)
+    (taylor,) = [c for c in ranked if c.name == "Taylor"]
+    assert taylor.seconds != taylor.seconds
+    assert "no rule for" in taylor.note
+    assert ranked[0].name in ("AD", "FD")
+
+
+def test_a_coupled_network_is_timed_isolated():
+    model = nn.Sequential(nn.Linear(2, 8), nn.BatchNorm1d(8), nn.Tanh(), nn.Linear(8, 1)).double()
+    ranked = recommend(model, torch.rand(32, 2, dtype=torch.float64), [Laplacian()], repeats=1, show=False)
+    assert ranked[0].note == "on dudx.isolate(model, x)"
+    assert ranked[-1].name == "PerSampleAD"

@@ -1,0 +1,93 @@
+from __future__ import annotations
+
+import pytest
+import torch
+from helpers import every_engine
+from torch import nn
+
+import dudx
+from dudx import CoupledModelError, InputError, Residual, backward, suggested_chunk
+
+BURGERS = Residual(lambda u: u.t + u * u.x - 0.1 * u.xx, ("x", "t"))
+
+
+def network() -> nn.Module:
+    torch.manual_seed(0)
+    return nn.Sequential(nn.Linear(2, 16), nn.Tanh(), nn.Linear(16, 16), nn.Tanh(), nn.Linear(16, 1)).double()
+
+
+def gradient(model: nn.Module) -> torch.Tensor:
+    return torch.cat([p.grad.flatten() for p in model.parameters()])
+
+
+@pytest.mark.parametrize("chunk", [1, 7, 64, 100, 1000])
+@pytest.mark.parametrize("name", [name for name in every_engine(1e-2, 2) if name != "SFD"])
+def test_slices_add_up_to_the_gradient_of_the_whole_batch(name, chunk):
+    """SFD is left out: its random steps are drawn anew for each slice."""
+    engine = every_engine(1e-2, 2)[name]
+    x = torch.rand(100, 2, dtype=torch.float64)
+    whole, sliced = network(), network()
+    if name.startswith("PerSample") and chunk < 7:
+        chunk = 50  # a slice of one costs the reference a pass for each sample
+    BURGERS.loss(whole, x, engine).backward()
+    loss = backward(lambda part: BURGERS.loss(sliced, part, engine), x, chunk)
+    assert torch.allclose(loss, BURGERS.loss(whole, x, engine), rtol=1e-10)
+    # Differences divide rounding by the square of the step.
+    tolerance = 1e-8 if name in ("FD", "EFD") else 1e-12
+    assert (gradient(sliced) - gradient(whole)).abs().max() < tolerance * (1 + gradient(whole).abs().max())
+
+
+def test_several_tensors_are_sliced_alike():
+    robin = Residual(lambda u, n, g: u.along(n) + u - g, ("x", "y"), data=("n", "g"))
+    x, n = torch.rand(2, 33, 2, dtype=torch.float64)
+    g = torch.rand(33, 1, dtype=torch.float64)
+    whole, sliced = network(), network()
+    robin.loss(whole, x, dudx.Taylor(), n=n, g=g).backward()
+    backward(lambda x, n, g: robin.loss(sliced, x, dudx.Taylor(), n=n, g=g), (x, n, g), chunk=10)
+    assert (gradient(sliced) - gradient(whole)).abs().max() < 1e-12
+
+
+def test_gradients_are_added_to_those_that_are_there():
+    model, x = network(), torch.rand(10, 2, dtype=torch.float64)
+    backward(lambda part: model(part).square().mean(), x, chunk=3)
+    once = gradient(model)
+    backward(lambda part: model(part).square().mean(), x, chunk=3)
+    assert torch.allclose(gradient(model), 2 * once)
+
+
+def coupled_network() -> nn.Module:
+    return nn.Sequential(nn.Linear(2, 8), nn.BatchNorm1d(8), nn.Tanh(), nn.Linear(8, 1)).double()
+
+
+@pytest.mark.parametrize("engine", [dudx.AD(), dudx.PerSampleAD(), dudx.AD(coupled="ignore")])
+def test_a_coupled_network_has_no_slices(engine):
+    model, x = coupled_network(), torch.rand(20, 2, dtype=torch.float64)
+    with pytest.raises(CoupledModelError):
+        backward(lambda part: BURGERS.loss(model, part, engine), x, chunk=5)
+
+
+def test_a_coupled_network_whole_is_no_slice():
+    model, x = coupled_network(), torch.rand(20, 2, dtype=torch.float64)
+    backward(lambda part: BURGERS.loss(model, part, dudx.PerSampleAD()), x, chunk=20)
+    assert gradient(model).abs().max() > 0
+
+
+def test_the_suggested_slice_shrinks_with_the_width():
+    sizes = [suggested_chunk(nn.Linear(2, width)) for width in (16, 64, 256, 1024)]
+    assert sizes == sorted(sizes, reverse=True)
+    assert sizes[0] > sizes[-1]
+    assert suggested_chunk(nn.Linear(2, 64), device="cuda") >= 2**14
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ((lambda x: x.mean(), torch.rand(4, 2), 0), "1 or more"),
+        ((lambda x: x.mean(), torch.rand(0, 2), 2), "empty"),
+        ((lambda x: x, torch.rand(4, 2), 2), "one number"),
+        ((lambda x, y: x.mean(), (torch.rand(4, 2), torch.rand(3, 2)), 2), "same number of rows"),
+    ],
+)
+def test_bad_requests(arguments, message):
+    with pytest.raises(InputError, match=message):
+        backward(*arguments)
