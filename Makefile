@@ -2,7 +2,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 READY := .venv/.ready
 
-.PHONY: setup test lint types demo bench clean
+.PHONY: setup test lint types demo bench bench-peers clean
 
 setup: $(READY)
 
@@ -23,8 +23,10 @@ lint: $(READY)
 types: $(READY)
 	$(BIN)/pyright
 
+# Solves Poisson's equation with stochastic finite differences; the picture is out/demo/solution.png.
 demo: $(READY)
-	$(BIN)/python examples/calibrate_a_step.py
+	rm -rf out/demo
+	$(BIN)/dudx train poisson --engine sfd --out out/demo
 
 bench: $(READY)
 	$(BIN)/python benchmarks/training_step.py

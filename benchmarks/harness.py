@@ -85,6 +85,7 @@ def _answer(subject: Step, request: Mapping[str, Any]) -> dict[str, Any]:
     if request["do"] == "memory":
         subject.step()  # workspaces that stay are not part of a step's cost
         gc.collect()
+        time.sleep(0.1)  # a library with threads of its own may still be cleaning up
         # Freed buffers that the C library keeps would count as in use, and the next peak would hide under them.
         ctypes.CDLL(None).malloc_trim(0)
         reset_peak()

@@ -6,7 +6,6 @@ import warnings
 from collections.abc import Mapping
 from typing import Any
 
-import numpy as np
 import torch
 from harness import serve
 from peers.torch_step import TorchStep
@@ -45,7 +44,7 @@ def engine(name: str, problem: str, inputs: int) -> dudx.Engine:
 
 
 class TrainingStep(TorchStep):
-    """The residual's mean square and its gradient in the parameters.
+    """The residual's mean square and its gradient in the parameters, by `Residual.loss` and `dudx.backward`.
 
     Case keys: "engine", and if wanted "compile" (True) and "chunk" (rows in a slice).
     """
@@ -59,7 +58,7 @@ class TrainingStep(TorchStep):
         self.chunk = case.get("chunk")
 
     def compute(self) -> torch.Tensor:
-        value = self.equation(self.model, self.x, self.engine)
+        value = equation(self.problem, self.x.shape[1], compile=False)(self.model, self.x, self.engine)
         assert isinstance(value, torch.Tensor)
         return value
 

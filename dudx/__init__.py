@@ -19,10 +19,11 @@ from dudx.errors import (
     StepNotSetError,
     UnsupportedError,
 )
-from dudx.fields import Field, Residual
+from dudx.fields import Field
 from dudx.isolation import isolate, mixing_rule
 from dudx.operators import Along, D, Laplacian, Operator
 from dudx.recommendation import recommend
+from dudx.residual import Residual
 from dudx.stochastic import random_laplacian
 from dudx.streaming import backward, suggested_chunk
 

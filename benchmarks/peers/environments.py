@@ -69,11 +69,11 @@ def build(name: str, peer: Peer) -> None:
     """Make the environment and install the peer, or raise `InstallError`."""
     shutil.rmtree(FOLDER / name, ignore_errors=True)
     _run([_interpreter(peer), "-m", "venv", str(FOLDER / name)], peer)
-    install = [python(name), "-m", "pip", "install", "--prefer-binary", "--constraint", str(ROOT / "constraints.txt")]
-    same_torch = (f"torch=={torch.__version__}",) if peer.needs_torch else ()
+    install = [python(name), "-m", "pip", "install", "--prefer-binary"]
+    same_torch = [f"torch=={torch.__version__}"] if peer.needs_torch else []
     if same_torch:
         _run([*install, *same_torch], peer)
-    _run([*install, *same_torch, *peer.packages], peer)
+    _run([*install, "--constraint", str(ROOT / "constraints.txt"), *same_torch, *peer.packages], peer)
 
 
 def _interpreter(peer: Peer) -> str:
@@ -90,13 +90,14 @@ def _run(command: list[str], peer: Peer) -> None:
     version = {"PYENV_VERSION": peer.python} if peer.python else {}
     done = subprocess.run(command, capture_output=True, text=True, env=os.environ | version, check=False)
     if done.returncode:
-        raise InstallError(_last_line(done.stderr))
+        raise InstallError(_last_line(done.stderr) + (f" (Python {peer.python})" if peer.python else ""))
 
 
 def _last_line(message: str) -> str:
     """The last line that tells something, without addresses and paths, which are of this machine only."""
     lines = [line.strip() for line in message.splitlines() if line.strip()]
     errors = [line.removeprefix("ERROR:").strip() for line in lines if line.startswith("ERROR:")]
+    errors = [line for line in errors if not line.startswith("ResolutionImpossible")]  # the line before names what is
     last = (errors or lines or ["no message"])[-1]
     return re.sub(r"\s*\(?(\w+://|/)\S+", "", last)
 
@@ -118,6 +119,7 @@ def main() -> None:
                 build(name, peer)
                 reason = None
             except InstallError as error:
+                shutil.rmtree(FOLDER / name, ignore_errors=True)
                 reason = str(error)
             found[name] = {"packages": list(peer.packages), "reason": reason}
             NOTES.write_text(json.dumps(found, indent=2), encoding="utf-8")

@@ -56,7 +56,7 @@ class Forward(TorchStep):
 
     @staticmethod
     def _along(f: Function, x: Tensor, direction: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """f and its first and second derivative along the direction."""
+        """The value and the first and second derivative along the direction."""
         tangent = (direction.expand_as(x),)
         (value, first), (_, second) = jvp(lambda y: jvp(f, (y,), tangent), (x,), tangent)
         return value, first, second

@@ -54,7 +54,9 @@ class Jax:
         self.problem = case["problem"]
         self.laplacian = by_folx if case["mode"] == "folx" else by_hessian
         self.x = jnp.asarray(arrays.pop("x"))
-        self.parameters = [(jnp.asarray(arrays[f"w{i}"]), jnp.asarray(arrays[f"b{i}"])) for i in range(len(arrays) // 2)]
+        self.parameters = [
+            (jnp.asarray(arrays[f"w{i}"]), jnp.asarray(arrays[f"b{i}"])) for i in range(len(arrays) // 2)
+        ]
         self.batched = jax.jit(self._batched)
         self.value_and_grad = jax.jit(jax.value_and_grad(lambda p, x: jnp.mean(self._batched(p, x) ** 2)))
 

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from dudx import checks
 from dudx.checks import Model
-from dudx.engines import jet_rules
+from dudx.engines import jet_functions, jet_layers, jet_rules  # noqa: F401  (importing them fills the table)
 from dudx.engines.base import Engine, Prepared
 from dudx.engines.jet import Collapsed, Jet, Layout, Power, Quadratic
 from dudx.operators import Directional, Operator, Partial

@@ -11,10 +11,10 @@ from torch import Generator, Tensor
 from dudx.checks import Model
 from dudx.engines.base import Engine
 from dudx.errors import InputError
-from dudx.fields import Residual
 from dudx.lab.problems.base import Problem
 from dudx.lab.settings import Settings
 from dudx.operators import D, Directional, Operator
+from dudx.residual import Residual
 from dudx.streaming import backward
 
 

@@ -10,8 +10,8 @@ import numpy as np
 import torch
 from torch import Generator, Tensor, nn
 
-from dudx.fields import Residual
 from dudx.lab.geometry import Domain
+from dudx.residual import Residual
 
 Points = tuple[Tensor, Mapping[str, Tensor]]
 

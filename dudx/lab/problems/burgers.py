@@ -7,10 +7,10 @@ import math
 import torch
 from torch import Generator
 
-from dudx.fields import Residual
 from dudx.lab.geometry import Interval
 from dudx.lab.problems.base import Condition, Points, Problem
 from dudx.lab.references import reference
+from dudx.residual import Residual
 
 INPUTS = ("x", "t")
 DOMAIN = Interval(-1.0, 1.0) * Interval(0.0, 1.0)

@@ -7,10 +7,10 @@ import itertools
 import torch
 from torch import Generator
 
-from dudx.fields import Residual
 from dudx.lab.geometry import Box, Circle, Difference, Disc, Interval
 from dudx.lab.problems.base import Condition, Points, Problem
 from dudx.lab.references import reference
+from dudx.residual import Residual
 
 INPUTS = ("x", "y", "t")
 BIG = [*itertools.product((-4.0, 4.0), (-9.0, -3.0, 3.0, 9.0)), (0.0, 0.0), (0.0, 6.0), (0.0, -6.0)]

@@ -7,10 +7,10 @@ import itertools
 import torch
 from torch import Generator
 
-from dudx.fields import Residual
 from dudx.lab.geometry import Box, Circle, Difference, Disc
 from dudx.lab.problems.base import Condition, Points, Problem
 from dudx.lab.references import reference
+from dudx.residual import Residual
 
 INPUTS = ("x", "y")
 HOLES = [Disc(center, 0.1) for center in itertools.product((-0.3, 0.3), repeat=2)]

@@ -1,0 +1,67 @@
+"""Who takes part: our engines, the peers, and the bare matrix products below which a method cannot fall."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+#: What all times are relative to.
+BASE = "AD"
+
+
+@dataclass(frozen=True)
+class Entry:
+    """An implementation: its worker, the environment the worker needs (None is our own), what the worker is told."""
+
+    name: str
+    script: str
+    environment: str | None = None
+    options: Mapping[str, Any] = field(default_factory=dict)
+    #: The largest relative error of the residual and of the gradient; None where there is nothing to compare.
+    tolerance: tuple[float, float] | None = (1e-3, 1e-3)
+
+
+#: What differences may be off by in single precision: their own truncation and rounding, larger in the gradient.
+DIFFERENCES = (5e-2, 1e-1)
+
+
+def ours(chunk: int) -> list[Entry]:
+    """Our engines; AD has no compiled form, since torch.compile cannot go through nested reverse mode."""
+    entries = []
+    for engine in ("AD", "FD", "SFD", "Taylor"):
+        tolerance = DIFFERENCES if engine in ("FD", "SFD") else (1e-3, 1e-3)
+        for compiled in (False, True) if engine != "AD" else (False,):
+            for streamed in (False, True):
+                name = engine + " compiled" * compiled + " streamed" * streamed
+                options = {"engine": engine, "compile": compiled, "chunk": chunk if streamed else None}
+                entries.append(Entry(name, "worker_dudx.py", None, options, tolerance))
+    return entries
+
+
+PEERS = [
+    Entry("raw autograd", "peers/worker_raw.py"),
+    Entry("torch.func hessian", "peers/worker_func.py", None, {"mode": "hessian"}),
+    Entry("torch.func hessian compiled", "peers/worker_func.py", None, {"mode": "hessian", "compile": True}),
+    Entry("torch.func jvp", "peers/worker_func.py", None, {"mode": "forward"}),
+    Entry("torch.func jvp compiled", "peers/worker_func.py", None, {"mode": "forward", "compile": True}),
+    Entry("DeepXDE reverse", "peers/worker_deepxde.py", "deepxde", {"mode": "reverse"}),
+    Entry("DeepXDE forward", "peers/worker_deepxde.py", "deepxde", {"mode": "forward"}),
+    Entry("PINA", "peers/worker_pina.py", "pina"),
+    Entry("PhysicsNeMo differences", "peers/worker_physicsnemo.py", "physicsnemo", tolerance=DIFFERENCES),
+    Entry("torch-jet", "peers/worker_jet.py", "jet"),
+    Entry("torch-jet compiled", "peers/worker_jet.py", "jet", {"compile": True}),
+    Entry("JAX hessian", "peers/worker_jax.py", "jax", {"mode": "hessian"}),
+    Entry("JAX folx", "peers/worker_jax.py", "jax", {"mode": "folx"}),
+]
+
+BOUNDS = [
+    Entry(f"products of {method}", "peers/worker_matmul.py", None, {"method": method}, None)
+    for method in ("AD", "FD", "Taylor")
+]
+
+
+def entries(batch: int, chunk: int) -> list[Entry]:
+    """Everyone for this batch; a batch of one slice is not streamed."""
+    engines = [entry for entry in ours(chunk) if entry.options["chunk"] is None or batch > chunk]
+    return engines + PEERS + BOUNDS

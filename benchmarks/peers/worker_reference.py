@@ -1,0 +1,40 @@
+"""The truth every subject is held against: raw autograd in double precision, in slices, so that any batch fits."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+from harness import serve
+from peers.worker_raw import Raw
+
+SLICE = 4096
+
+
+class Reference(Raw):
+    """Never timed, and asked for the residual first: one pass yields both answers."""
+
+    def __init__(self, case: Mapping[str, Any]):
+        super().__init__(case)
+        self.model.double()
+        self.points = self.x.double()
+
+    def residual(self) -> np.ndarray:
+        self.step()
+        return np.concatenate(self.parts)
+
+    def gradient(self) -> np.ndarray:
+        return self.collected()
+
+    def step(self) -> None:
+        self.parts: list[np.ndarray] = []
+        for points in self.points.split(SLICE):
+            self.x = points
+            part = self.compute()
+            (part.square().sum() / len(self.points)).backward()
+            self.parts.append(part.detach().numpy())
+
+
+if __name__ == "__main__":
+    serve(Reference)

@@ -1,0 +1,35 @@
+"""The examples run; the one that trains does so for seconds here."""
+
+from __future__ import annotations
+
+import importlib.util
+import math
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+EXAMPLES = Path(__file__).parents[2] / "examples"
+
+
+def test_the_engine_of_ones_own_agrees_and_refuses() -> None:
+    done = subprocess.run(
+        [sys.executable, str(EXAMPLES / "custom_engine.py")], capture_output=True, text=True, check=True
+    )
+    assert "largest difference" in done.stdout
+    assert float(done.stdout.split("largest difference ")[1].split()[0]) < 1e-12
+    assert "use dudx.AD()" in done.stdout
+
+
+def test_the_problem_of_ones_own_trains_and_moves_its_unknown(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from dudx.lab import make_settings, train
+
+    monkeypatch.syspath_prepend(str(EXAMPLES))
+    result = train(make_settings("own_problem:viscosity", "smoke", epochs=30), tmp_path / "run")
+    assert result["status"] == "finished"
+    spec = importlib.util.find_spec("own_problem")
+    assert spec is not None
+    start = math.log(10 * 0.01 / math.pi)
+    assert result["unknowns"]["log_nu"] != pytest.approx(start, abs=1e-6)
+    assert "log_nu" in (tmp_path / "run" / "metrics.csv").read_text().splitlines()[0]
