@@ -28,6 +28,7 @@ from typing import IO, Any, Protocol
 import numpy as np
 
 HERE = Path(__file__).parent
+M_MMAP_THRESHOLD = -3  # of mallopt, in malloc.h
 
 
 class Step(Protocol):
@@ -83,11 +84,16 @@ def _answer(subject: Step, request: Mapping[str, Any]) -> dict[str, Any]:
         np.save(request["file"], np.asarray(subject.gradient()).reshape(-1))
         return {}
     if request["do"] == "memory":
+        # Freed blocks that the C library keeps would count as in use, and the next peak would hide under them: it gives
+        # back what it has, and asks the system for every larger block from here on. Steps become slower by that, so
+        # times are taken before.
+        library = ctypes.CDLL(None)
+        library.mallopt(M_MMAP_THRESHOLD, 2**16)
+        library.malloc_trim(0)
         subject.step()  # workspaces that stay are not part of a step's cost
         gc.collect()
         time.sleep(0.1)  # a library with threads of its own may still be cleaning up
-        # Freed buffers that the C library keeps would count as in use, and the next peak would hide under them.
-        ctypes.CDLL(None).malloc_trim(0)
+        library.malloc_trim(0)
         reset_peak()
         before = resident("VmRSS")
         subject.step()
@@ -168,7 +174,7 @@ class Subject:
 
 
 def measure(subjects: Sequence[Subject], folder: Path, repeats: int, tolerance: Mapping[str, float]) -> None:
-    """Check that all subjects agree with the first, then measure memory and, round after round, time."""
+    """Check that all subjects agree with the first, then measure time, round after round, and memory."""
     truth: np.ndarray | None = None
     try:
         for subject in subjects:
@@ -181,10 +187,12 @@ def measure(subjects: Sequence[Subject], folder: Path, repeats: int, tolerance: 
             allowed = tolerance.get(subject.name, 1e-4)
             if not error <= allowed:
                 raise RuntimeError(f"{subject.name} differs from {subjects[0].name} by {error:.1e} (> {allowed:.0e}).")
-            subject.megabytes = subject.ask(do="memory")["megabytes"]
+            subject.ask(do="time")  # the first step is no measure of the others
         for _ in range(repeats):
             for subject in subjects:
                 subject.seconds.append(subject.ask(do="time")["seconds"])
+        for subject in subjects:
+            subject.megabytes = subject.ask(do="memory")["megabytes"]
     finally:
         for subject in subjects:
             if hasattr(subject, "process"):
