@@ -21,14 +21,13 @@ import sys
 import time
 import traceback
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import IO, Any, Protocol
 
 import numpy as np
 
 HERE = Path(__file__).parent
-M_MMAP_THRESHOLD = -3  # of mallopt, in malloc.h
 
 
 class Step(Protocol):
@@ -84,28 +83,17 @@ def _answer(subject: Step, request: Mapping[str, Any]) -> dict[str, Any]:
         np.save(request["file"], np.asarray(subject.gradient()).reshape(-1))
         return {}
     if request["do"] == "memory":
-        ctypes.CDLL(None).mallopt(M_MMAP_THRESHOLD, 2**16)
         subject.step()  # workspaces that stay are not part of a step's cost
-        return {"megabytes": max(_peak(subject) for _ in range(3))}
+        gc.collect()
+        time.sleep(0.1)  # a library with threads of its own may still be cleaning up
+        ctypes.CDLL(None).malloc_trim(0)
+        reset_peak()
+        before = resident("VmRSS")
+        subject.step()
+        return {"megabytes": (resident("VmHWM") - before) / 1024}
     start = time.perf_counter()
     subject.step()
     return {"seconds": time.perf_counter() - start}
-
-
-def _peak(subject: Step) -> float:
-    """How far a step raises the resident memory, in MiB.
-
-    Freed blocks that the C library keeps count as in use, and a peak hides under them. It is told to give back what it
-    has, and (by the caller) to ask the system for every larger block, which makes steps slower: times are taken before.
-    What is hidden still makes a peak look smaller, never larger, so the largest of several is the right one.
-    """
-    gc.collect()
-    time.sleep(0.1)  # a library with threads of its own may still be cleaning up
-    ctypes.CDLL(None).malloc_trim(0)
-    reset_peak()
-    before = resident("VmRSS")
-    subject.step()
-    return (resident("VmHWM") - before) / 1024
 
 
 def resident(key: str) -> float:
@@ -135,6 +123,7 @@ class Subject:
     log: IO[str] | None = None
     #: Seconds to wait for an answer; None waits for ever.
     patience: float | None = None
+    variables: Mapping[str, str] = field(default_factory=dict)
     seconds: list[float] = field(default_factory=list)
     megabytes: float = float("nan")
 
@@ -147,7 +136,7 @@ class Subject:
             stdout=subprocess.PIPE,
             stderr=self.log,
             text=True,
-            env=os.environ | threads | {"PYTHONPATH": str(HERE)},
+            env=os.environ | threads | {"PYTHONPATH": str(HERE)} | self.variables,
         )
 
     def ask(self, **request: Any) -> dict[str, Any]:
@@ -173,13 +162,26 @@ class Subject:
         with contextlib.suppress(BrokenPipeError):
             self.process.communicate()
 
+    def peak(self) -> float:
+        """The memory that a step takes at its peak, in MiB, from a process of its own.
+
+        There the C library asks the system for every larger block and gives it back at once. Otherwise freed blocks
+        that it keeps count as in use, a peak hides under them, and by how much differs from run to run.
+        """
+        twin = replace(self, variables={**self.variables, "MALLOC_MMAP_THRESHOLD_": str(2**16)})
+        twin.start()
+        try:
+            return twin.ask(do="memory")["megabytes"]
+        finally:
+            twin.stop()
+
     @property
     def median(self) -> float:
         return statistics.median(self.seconds)
 
 
 def measure(subjects: Sequence[Subject], folder: Path, repeats: int, tolerance: Mapping[str, float]) -> None:
-    """Check that all subjects agree with the first, then measure time, round after round, and memory."""
+    """Check that all subjects agree with the first, then measure memory and, round after round, time."""
     truth: np.ndarray | None = None
     try:
         for subject in subjects:
@@ -192,12 +194,11 @@ def measure(subjects: Sequence[Subject], folder: Path, repeats: int, tolerance: 
             allowed = tolerance.get(subject.name, 1e-4)
             if not error <= allowed:
                 raise RuntimeError(f"{subject.name} differs from {subjects[0].name} by {error:.1e} (> {allowed:.0e}).")
+            subject.megabytes = subject.peak()
             subject.ask(do="time")  # the first step is no measure of the others
         for _ in range(repeats):
             for subject in subjects:
                 subject.seconds.append(subject.ask(do="time")["seconds"])
-        for subject in subjects:
-            subject.megabytes = subject.ask(do="memory")["megabytes"]
     finally:
         for subject in subjects:
             if hasattr(subject, "process"):

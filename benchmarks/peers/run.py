@@ -199,7 +199,7 @@ class Group:
             if entry.tolerance is not None:
                 row = self._checked(row, self._answers(subject), entry.tolerance)
             if row.status == "ok":
-                return [Contestant(entry, subject, replace(row, megabytes=subject.ask(do="memory")["megabytes"]))]
+                return [Contestant(entry, subject, replace(row, megabytes=subject.peak()))]
         except WorkerError as error:
             row = _failed(row, error)
         except BaseException:

@@ -149,13 +149,14 @@ def calibration(path: Path, searches: Sequence[Mapping[str, Any]]) -> Path:
         for ax, order in zip(axes, orders, strict=True):
             of_order = [search for search in searches if search["order"] == order]
             shades = mpl.colormaps["cividis"](np.linspace(0, 0.85, len(of_order)))
-            for shade, search in zip(shades, of_order, strict=True):
-                label = f"epoch {search['epoch']}" if "epoch" in search else "RMSE"
-                ax.loglog(search["steps"], search["rmse"], color=shade, label=label)
+            for number, (shade, search) in enumerate(zip(shades, of_order, strict=True)):
+                label = f"epoch {search['epoch']}" if len(of_order) > 1 else "RMSE"
+                # Of many searches only the first and the last are named; the shade runs from one to the other.
+                named = len(of_order) <= 8 or number in (0, len(of_order) - 1)
+                ax.loglog(search["steps"], search["rmse"], color=shade, label=label if named else None)
                 if len(of_order) == 1:
                     ax.loglog(search["steps"], search["max_error"], color=COLOURS[1], linestyle="--", label="max error")
                 ax.plot(search["step"], min(search["rmse"]), "o", color=shade, markersize=5)
             ax.set(xlabel="step ε", ylabel="error of the derivative", title=f"order {order}")
-            if len(of_order) <= 8:
-                ax.legend()
+            ax.legend()
     return path

@@ -1,0 +1,183 @@
+"""The results as a Markdown table, and as a picture of time and memory against the batch.
+
+    cd benchmarks && ../.venv/bin/python -m peers.report [--out ../runs/peers] [--problem burgers] [--width 128]
+
+Tables hold every problem and width; the picture shows one of them.
+"""
+
+from __future__ import annotations
+
+import argparse
+import itertools
+import math
+from collections.abc import Sequence
+from pathlib import Path
+
+import matplotlib
+
+matplotlib.use("Agg")
+
+import matplotlib.pyplot as plt  # after the choice of a backend without a screen
+from harness import HERE
+from matplotlib.axes import Axes
+from peers.results import Results, Row
+from peers.subjects import BASE, entries
+
+#: Okabe and Ito's colours, which people with any colour vision can tell apart; markers and lines tell the rest.
+BLACK, ORANGE, SKY, GREEN, BLUE, RED, PURPLE, GREY = (
+    "#000000",
+    "#E69F00",
+    "#56B4E9",
+    "#009E73",
+    "#0072B2",
+    "#D55E00",
+    "#CC79A7",
+    "#999999",
+)
+STYLES: dict[str, tuple[str, str, str]] = {
+    "AD": (BLACK, "o", "-"),
+    "FD": (ORANGE, "s", "-"),
+    "FD compiled streamed": (ORANGE, "s", ":"),
+    "Taylor": (RED, "^", "-"),
+    "Taylor compiled": (RED, "^", "--"),
+    "Taylor compiled streamed": (RED, "^", ":"),
+    "DeepXDE reverse": (GREEN, "D", "-"),
+    "PINA": (GREEN, "v", "--"),
+    "PhysicsNeMo differences": (PURPLE, "P", "-"),
+    "torch.func jvp compiled": (SKY, "X", "--"),
+    "torch-jet compiled": (PURPLE, "*", "--"),
+    "JAX hessian": (BLUE, "<", "--"),
+    "JAX folx": (BLUE, ">", "-"),
+    "products of Taylor": (GREY, "", ":"),
+}
+COLUMNS = 3  # batches in a table
+
+
+def main() -> None:
+    """Write the table and the picture beside the results."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--out", type=Path, default=HERE.parent / "runs" / "peers")
+    parser.add_argument("--problem", default="burgers")
+    parser.add_argument("--width", type=int, default=128)
+    parser.add_argument("--threads", type=int, default=2)
+    options = parser.parse_args()
+    rows = [row for row in Results(options.out / "results.csv").rows.values() if row.threads == options.threads]
+    if not rows:
+        parser.error(f"no results with {options.threads} threads in {options.out}")
+    table = options.out / "results.md"
+    table.write_text(markdown(rows, options.threads), encoding="utf-8")
+    print(table)
+    shown = [row for row in rows if (row.problem, row.width) == (options.problem, options.width)]
+    if not shown:
+        parser.error(f"no results of {options.problem} with width {options.width}; the table is written")
+    path = options.out / f"{options.problem}-{options.width}.png"
+    draw(shown, path)
+    print(path)
+
+
+# -- the table -----------------------------------------------------------------------------------------------------
+
+
+def markdown(rows: Sequence[Row], threads: int) -> str:
+    """A section for each problem and width."""
+    parts = [
+        "# Training step: time and peak memory\n",
+        f"Residual, mean square and gradient in all parameters; tanh network of four hidden layers, float32, {threads} "
+        f"thread(s). Milliseconds are medians. “of {BASE}” is the time as a multiple of {BASE}'s in the same interleaved "
+        "rounds: below 1 is faster. MB is what a step adds to the process at its peak. “Products” are the bare matrix "
+        "products of a method.\n",
+    ]
+    order = [entry.name for entry in entries(batch=2, chunk=1)]
+    for (problem, width), group in _grouped(rows):
+        group.sort(key=lambda row: order.index(row.subject))
+        parts.append(_section(problem, width, group))
+    return "\n".join(parts)
+
+
+def _grouped(rows: Sequence[Row]) -> list[tuple[tuple[str, int], list[Row]]]:
+    found: dict[tuple[str, int], list[Row]] = {}
+    for row in rows:
+        found.setdefault((row.problem, row.width), []).append(row)
+    return list(found.items())
+
+
+def _section(problem: str, width: int, rows: Sequence[Row]) -> str:
+    batches = _spread(sorted({row.batch for row in rows}))
+    heads = ["", *itertools.chain.from_iterable((f"B = {b}: ms", f"of {BASE}", "MB") for b in batches)]
+    lines = [f"## {problem}, width {width}\n", _line(heads), _line(["---", *["---:"] * (len(heads) - 1)])]
+    remarks: list[str] = []
+    for subject, group in itertools.groupby(rows, key=lambda row: row.subject):
+        by_batch = {row.batch: row for row in group}
+        cells = [_cells(by_batch.get(batch)) for batch in batches]
+        lines.append(_line([subject, *itertools.chain.from_iterable(cells)]))
+        remarks += _remarks(subject, [by_batch[batch] for batch in batches if batch in by_batch])
+    return "\n".join([*lines, "", *remarks, ""])
+
+
+def _spread(batches: Sequence[int]) -> list[int]:
+    """A few batches from the smallest to the largest."""
+    last = len(batches) - 1
+    return [batches[i] for i in sorted({round(k * last / (COLUMNS - 1)) for k in range(COLUMNS)})]
+
+
+def _cells(row: Row | None) -> list[str]:
+    if row is None:
+        return ["", "", ""]
+    if row.status != "ok":
+        return [row.status, "", ""]
+    relative = "" if math.isnan(row.base) else f"{row.median / row.base:.2f}"
+    return [f"{row.median:.1f}", relative, f"{row.megabytes:.0f}"]
+
+
+def _remarks(subject: str, rows: Sequence[Row]) -> list[str]:
+    """Why a subject has no number, each reason once."""
+    reasons = dict.fromkeys(f"{row.status}: {row.reason}" for row in rows if row.status != "ok")
+    return [f"- {subject}: {reason}" for reason in reasons]
+
+
+def _line(cells: Sequence[str]) -> str:
+    return "| " + " | ".join(cells) + " |"
+
+
+# -- the picture ---------------------------------------------------------------------------------------------------
+
+
+def draw(rows: Sequence[Row], path: Path) -> None:
+    """Time and peak memory against the batch, both axes logarithmic."""
+    good = [row for row in rows if row.status == "ok"]
+    figure, (left, right) = plt.subplots(1, 2, figsize=(13, 5.2))
+    for subject in STYLES:
+        points = sorted((row for row in good if row.subject == subject), key=lambda row: row.batch)
+        if not points:
+            continue
+        _curve(left, subject, [row.batch for row in points], [row.median for row in points])
+        if not subject.startswith("products"):  # which keep nothing, and so need no memory
+            _curve(right, subject, [row.batch for row in points], [max(row.megabytes, 0.1) for row in points])
+    _label(left, "time of a training step [ms]")
+    _label(right, "peak memory of a training step [MB]")
+    figure.suptitle(f"{rows[0].problem}, tanh network 4×{rows[0].width}, float32, {rows[0].threads} thread(s)")
+    handles, labels = left.get_legend_handles_labels()
+    figure.legend(handles, labels, loc="center left", bbox_to_anchor=(0.81, 0.5), frameon=False, handlelength=3.5)
+    figure.tight_layout(rect=(0, 0, 0.81, 1))
+    figure.savefig(path, dpi=150)
+    plt.close(figure)
+
+
+def _curve(axes: Axes, subject: str, x: Sequence[int], y: Sequence[float]) -> None:
+    colour, marker, line = STYLES[subject]
+    axes.plot(x, y, color=colour, marker=marker, linestyle=line, linewidth=1.6, markersize=5, label=subject)
+
+
+def _label(axes: Axes, quantity: str) -> None:
+    axes.set_xscale("log", base=2)
+    axes.set_yscale("log")
+    axes.set_xlabel("points in the batch")
+    axes.set_ylabel(quantity)
+    axes.grid(True, which="major", color="#DDDDDD", linewidth=0.6)
+    axes.set_axisbelow(True)
+    for side in ("top", "right"):
+        axes.spines[side].set_visible(False)
+
+
+if __name__ == "__main__":
+    main()
