@@ -136,7 +136,7 @@ class Subject:
             stdout=subprocess.PIPE,
             stderr=self.log,
             text=True,
-            env=os.environ | threads | {"PYTHONPATH": str(HERE)} | self.variables,
+            env={**os.environ, **threads, "PYTHONPATH": str(HERE), **self.variables},
         )
 
     def ask(self, **request: Any) -> dict[str, Any]:
@@ -182,14 +182,14 @@ class Subject:
 
 def measure(subjects: Sequence[Subject], folder: Path, repeats: int, tolerance: Mapping[str, float]) -> None:
     """Check that all subjects agree with the first, then measure memory and, round after round, time."""
-    truth: np.ndarray | None = None
+    truth = np.zeros(0)
     try:
         for subject in subjects:
             subject.start()
             file = folder / f"{subject.name.replace(' ', '-')}.npy"
             subject.ask(do="residual", file=str(file))
             residual = np.load(file)
-            truth = residual if truth is None else truth
+            truth = truth if truth.size else residual
             error = np.sqrt(np.mean((residual - truth) ** 2) / np.mean(truth**2))
             allowed = tolerance.get(subject.name, 1e-4)
             if not error <= allowed:

@@ -82,10 +82,10 @@ def markdown(rows: Sequence[Row], threads: int) -> str:
     """A section for each problem and width."""
     parts = [
         "# Training step: time and peak memory\n",
-        f"Residual, mean square and gradient in all parameters; tanh network of four hidden layers, float32, {threads} "
-        f"thread(s). Milliseconds are medians. “of {BASE}” is the time as a multiple of {BASE}'s in the same interleaved "
-        "rounds: below 1 is faster. MB is what a step adds to the process at its peak. “Products” are the bare matrix "
-        "products of a method.\n",
+        "Residual, mean square and gradient in all parameters; tanh network of four hidden layers, float32, "
+        f"{threads} thread(s). Milliseconds are medians. “of {BASE}” is the time as a multiple of {BASE}'s in the same "
+        "interleaved rounds: below 1 is faster. MB is what a step adds to the process at its peak. “Products” are the "
+        "bare matrix products of a method.\n",
     ]
     order = [entry.name for entry in entries(batch=2, chunk=1)]
     for (problem, width), group in _grouped(rows):
