@@ -31,5 +31,11 @@ demo: $(READY)
 bench: $(READY)
 	$(BIN)/python benchmarks/training_step.py
 
+# Hours for the whole table; interrupt it and start again at will, rows that are there are not measured again.
+bench-peers: $(READY)
+	cd benchmarks && ../$(BIN)/python -m peers.environments
+	cd benchmarks && ../$(BIN)/python -m peers.run
+	cd benchmarks && ../$(BIN)/python -m peers.report
+
 clean:
 	rm -rf .venv out
