@@ -1,4 +1,4 @@
-"""Time and peak memory of a full training step (residual and backward pass) for AD, FD, EFD and SFD.
+"""Time and peak memory of a full training step (residual and backward pass) for each engine.
 
     python benchmarks/training_step.py [--batches 8192 65536] [--repeats 15]
 
@@ -16,7 +16,15 @@ from harness import Subject, make_case, measure
 from rich.console import Console
 from rich.table import Table
 
-ENGINES = ("AD", "FD", "EFD", "SFD")
+ENGINES = {
+    "AD": {"engine": "AD"},
+    "FD": {"engine": "FD"},
+    "EFD": {"engine": "EFD"},
+    "SFD": {"engine": "SFD"},
+    "Taylor": {"engine": "Taylor"},
+    "Taylor compiled": {"engine": "Taylor", "compile": True},
+    "Taylor compiled, sliced": {"engine": "Taylor", "compile": True, "chunk": 1024},
+}
 # The differences' own error in single precision; exact engines agree to 1e-4 and better.
 TOLERANCE = {"FD": 0.05, "EFD": 0.05, "SFD": 0.05}
 
@@ -37,8 +45,8 @@ def main() -> None:
             for batch in options.batches:
                 case = make_case(folder, inputs=2, width=128, depth=4, batch=batch) | {"problem": problem}
                 subjects = [
-                    Subject(name, "worker_dudx.py", case | {"engine": name}, threads=options.threads)
-                    for name in ENGINES
+                    Subject(name, "worker_dudx.py", case | options_of, threads=options.threads)
+                    for name, options_of in ENGINES.items()
                 ]
                 measure(subjects, folder, options.repeats, TOLERANCE)
                 base = subjects[0]

@@ -49,9 +49,9 @@ class InstallError(RuntimeError):
     """Why a peer did not install."""
 
 
-def python(name: str) -> str:
-    """The interpreter of a peer's environment."""
-    return str(FOLDER / name / "bin" / "python")
+def python(name: str | None) -> str:
+    """The interpreter of a peer's environment; None is our own."""
+    return sys.executable if name is None else str(FOLDER / name / "bin" / "python")
 
 
 def notes() -> dict[str, dict[str, Any]]:

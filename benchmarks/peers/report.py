@@ -10,6 +10,7 @@ from __future__ import annotations
 import argparse
 import itertools
 import math
+import textwrap
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -51,6 +52,7 @@ STYLES: dict[str, tuple[str, str, str]] = {
     "products of Taylor": (GREY, "", ":"),
 }
 COLUMNS = 3  # batches in a table
+REASON = 100  # letters of a reason in a table; the file of results has all of them
 
 
 def main() -> None:
@@ -105,13 +107,10 @@ def _section(problem: str, width: int, rows: Sequence[Row]) -> str:
     batches = _spread(sorted({row.batch for row in rows}))
     heads = ["", *itertools.chain.from_iterable((f"B = {b}: ms", f"of {BASE}", "MB") for b in batches)]
     lines = [f"## {problem}, width {width}\n", _line(heads), _line(["---", *["---:"] * (len(heads) - 1)])]
-    remarks: list[str] = []
     for subject, group in itertools.groupby(rows, key=lambda row: row.subject):
         by_batch = {row.batch: row for row in group}
-        cells = [_cells(by_batch.get(batch)) for batch in batches]
-        lines.append(_line([subject, *itertools.chain.from_iterable(cells)]))
-        remarks += _remarks(subject, [by_batch[batch] for batch in batches if batch in by_batch])
-    return "\n".join([*lines, "", *remarks, ""])
+        lines.append(_line([subject, *itertools.chain.from_iterable(_cells(by_batch.get(b)) for b in batches)]))
+    return "\n".join([*lines, ""])
 
 
 def _spread(batches: Sequence[int]) -> list[int]:
@@ -124,15 +123,9 @@ def _cells(row: Row | None) -> list[str]:
     if row is None:
         return ["", "", ""]
     if row.status != "ok":
-        return [row.status, "", ""]
+        return [textwrap.shorten(f"{row.status}: {row.reason}", REASON), "", ""]
     relative = "" if math.isnan(row.base) else f"{row.median / row.base:.2f}"
     return [f"{row.median:.1f}", relative, f"{row.megabytes:.0f}"]
-
-
-def _remarks(subject: str, rows: Sequence[Row]) -> list[str]:
-    """Why a subject has no number, each reason once."""
-    reasons = dict.fromkeys(f"{row.status}: {row.reason}" for row in rows if row.status != "ok")
-    return [f"- {subject}: {reason}" for reason in reasons]
 
 
 def _line(cells: Sequence[str]) -> str:
@@ -145,7 +138,7 @@ def _line(cells: Sequence[str]) -> str:
 def draw(rows: Sequence[Row], path: Path) -> None:
     """Time and peak memory against the batch, both axes logarithmic."""
     good = [row for row in rows if row.status == "ok"]
-    figure, (left, right) = plt.subplots(1, 2, figsize=(13, 5.2))
+    figure, (left, right) = plt.subplots(1, 2, figsize=(14, 5.2), layout="constrained")
     for subject in STYLES:
         points = sorted((row for row in good if row.subject == subject), key=lambda row: row.batch)
         if not points:
@@ -155,10 +148,10 @@ def draw(rows: Sequence[Row], path: Path) -> None:
             _curve(right, subject, [row.batch for row in points], [max(row.megabytes, 0.1) for row in points])
     _label(left, "time of a training step [ms]")
     _label(right, "peak memory of a training step [MB]")
-    figure.suptitle(f"{rows[0].problem}, tanh network 4×{rows[0].width}, float32, {rows[0].threads} thread(s)")
+    one = rows[0]
+    figure.suptitle(f"{one.problem.capitalize()}, tanh network 4×{one.width}, float32, {one.threads} thread(s)")
     handles, labels = left.get_legend_handles_labels()
-    figure.legend(handles, labels, loc="center left", bbox_to_anchor=(0.81, 0.5), frameon=False, handlelength=3.5)
-    figure.tight_layout(rect=(0, 0, 0.81, 1))
+    figure.legend(handles, labels, loc="outside right center", frameon=False, handlelength=3.5)
     figure.savefig(path, dpi=150)
     plt.close(figure)
 

@@ -173,10 +173,10 @@ class Group:
             entry.name,
             entry.script,
             {**self.case, **entry.options},
+            python=environments.python(entry.environment),
             threads=self.options.threads,
             log=self.log,
             patience=self.options.patience,
-            **({"python": environments.python(entry.environment)} if entry.environment else {}),
         )
 
     def _answers(self, subject: Subject) -> list[np.ndarray]:

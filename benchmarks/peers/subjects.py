@@ -22,8 +22,9 @@ class Entry:
     tolerance: tuple[float, float] | None = (1e-3, 1e-3)
 
 
-#: What differences may be off by in single precision: their own truncation and rounding, larger in the gradient.
-DIFFERENCES = (5e-2, 1e-1)
+#: What differences may be off by in single precision: their truncation and rounding. Their gradient sums large terms
+#: that cancel, over all points, and loses digits with every doubling of the batch; how many is in the results.
+DIFFERENCES = (5e-2, 1.0)
 
 
 def ours(chunk: int) -> list[Entry]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import torch
 from harness import serve
@@ -60,7 +61,8 @@ class Forward(TorchStep):
     def _along(f: Function, x: Tensor, direction: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """The value and the first and second derivative along the direction."""
         tangent = (direction.expand_as(x),)
-        (value, first), (_, second) = jvp(lambda y: jvp(f, (y,), tangent), (x,), tangent)
+        nested: Any = jvp(lambda y: jvp(f, (y,), tangent), (x,), tangent)
+        (value, first), (_, second) = nested
         return value, first, second
 
     def _laplacian(self, f: Function, x: Tensor) -> Tensor:

@@ -14,7 +14,7 @@ EngineMaker = Callable[[int, torch.Generator], Engine]
 #: Name to (what it is, how it is made from an accuracy and a generator). A new engine is a line here.
 ENGINES: dict[str, tuple[str, EngineMaker]] = {
     "ad": ("automatic differentiation, batched; exact", lambda accuracy, generator: AD()),
-    "taylor": ("Taylor propagation; exact, and the fastest", lambda accuracy, generator: Taylor()),
+    "taylor": ("Taylor propagation, forward; exact", lambda accuracy, generator: Taylor()),
     "fd": ("finite differences, one calibrated step", lambda accuracy, generator: FD(accuracy=accuracy)),
     "efd": ("finite differences, a step per order", lambda accuracy, generator: EFD(accuracy=accuracy)),
     "sfd": (
