@@ -46,7 +46,7 @@ def engine(name: str, problem: str, inputs: int) -> dudx.Engine:
 class TrainingStep(TorchStep):
     """The residual's mean square and its gradient in the parameters, by `Residual.loss` and `dudx.backward`.
 
-    Case keys: "engine", and if wanted "compile" (True) and "chunk" (rows in a slice).
+    Case keys: "engine", and if wanted "compile" (True) and "chunk" (points in a slice, or "auto").
     """
 
     def __init__(self, case: Mapping[str, Any]):
@@ -56,6 +56,9 @@ class TrainingStep(TorchStep):
         self.engine = engine(case["engine"], self.problem, case["inputs"])
         self.equation = equation(self.problem, case["inputs"], compile=bool(case.get("compile")))
         self.chunk = case.get("chunk")
+        if self.chunk == "auto":
+            rows = self.engine.rows(self.x, self.equation.operators(self.x))
+            self.chunk = dudx.suggested_chunk(self.model, rows=rows)
 
     @torch.no_grad()
     def compute(self) -> torch.Tensor:

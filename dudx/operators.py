@@ -154,10 +154,11 @@ def Laplacian(axes: Iterable[int] | None = None) -> Operator:
         return Operator({Partial((), 1): 1.0})
     if not isinstance(axes, Iterable):
         raise InputError(f"Laplacian takes a list of axes such as (0, 1), or none for all of them; got {axes!r}.")
-    terms = [D(axis, axis) for axis in axes]
-    if not terms or len(set(terms)) != len(terms):
+    axes = list(axes)
+    terms = {term: 1.0 for axis in axes for term in D(axis, axis).terms}
+    if not terms or len(terms) != len(axes):
         raise InputError(f"Laplacian takes one or more different axes; got {axes!r}.")
-    return sum(terms, Operator({}))
+    return Operator(terms)
 
 
 def Along(v: Tensor, order: int = 1) -> Operator:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -65,21 +67,37 @@ def slicing() -> bool:
     return _slicing.get()
 
 
-#: Bytes that the activations of one slice may take: a few times a core's second-level cache, a part of the third.
-_CACHE = 8 * 2**20
-#: Copies of each layer's activations alive in a training step, by measurement: streams, their products, gradients.
-_COPIES = 8
+@dataclass(frozen=True)
+class Rows:
+    """What an engine makes of one point: rows in a pass through the network, and rows kept for the backward pass."""
+
+    at_once: int
+    kept: int
 
 
-def suggested_chunk(model: object, device: torch.device | str = "cpu", streams: int = 4) -> int:
-    """Rows in a slice whose activations stay in the cache, a power of two.
+#: Bytes of one layer's activations in a pass, by measurement on widths 64, 128 and 256: with more, the next layer finds
+#: them gone from the cache; with less, the cost of each call shows.
+_LAYER = 2 * 2**20
+#: Bytes that a slice may keep for its backward pass, and how many tensors a layer keeps for each row.
+_KEPT, _TENSORS = 2**28, 3
+
+
+def suggested_chunk(model: object, device: torch.device | str = "cpu", rows: Rows | int = 4) -> int:
+    """How many points a slice should have so that a layer's activations stay in the cache, a power of two.
 
     On a GPU slices only save memory, so they are as large as keeps it busy.
+
+    Args:
+        model: its widest layer decides.
+        device: where it runs.
+        rows: what the engine makes of a point, `engine.rows(x, operators)`; a number stands for both.
     """
     if torch.device(device).type != "cpu":
         return 2**16
-    parameters = list(model.parameters()) if isinstance(model, nn.Module) else []
-    width = max((max(p.shape) for p in parameters if p.ndim == 2), default=128)
-    size = parameters[0].element_size() if parameters else 4
-    rows = _CACHE / (width * size * streams * _COPIES / 4)
-    return 2 ** max(6, min(16, round(rows).bit_length() - 1))
+    rows = Rows(rows, rows) if isinstance(rows, int) else rows
+    weights = [p for p in model.parameters() if p.ndim == 2] if isinstance(model, nn.Module) else []
+    widths = [p.shape[0] for p in weights] or [128] * 5
+    size = weights[0].element_size() if weights else 4
+    by_cache = _LAYER / (max(widths) * size * rows.at_once)
+    by_memory = _KEPT / (sum(widths) * size * rows.kept * _TENSORS)
+    return 2 ** max(4, min(16, int(math.log2(min(by_cache, by_memory)))))

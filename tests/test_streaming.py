@@ -7,6 +7,7 @@ from torch import nn
 
 import dudx
 from dudx import CoupledModelError, InputError, Residual, backward, suggested_chunk
+from dudx.streaming import Rows
 
 BURGERS = Residual(lambda u: u.t + u * u.x - 0.1 * u.xx, ("x", "t"))
 
@@ -77,6 +78,36 @@ def test_the_suggested_slice_shrinks_with_the_width():
     assert sizes == sorted(sizes, reverse=True)
     assert sizes[0] > sizes[-1]
     assert suggested_chunk(nn.Linear(2, 64), device="cuda") >= 2**14
+
+
+def test_the_suggested_slice_shrinks_with_the_rows_a_point_takes():
+    model, x = nn.Sequential(nn.Linear(100, 128), nn.Tanh(), nn.Linear(128, 1)), torch.rand(8, 100)
+    engine, whole = dudx.Taylor(), [dudx.Laplacian()]
+    assert suggested_chunk(model, rows=engine.rows(x, whole)) < suggested_chunk(model, rows=engine.rows(x, [dudx.D(0)]))
+    # Reverse mode passes few rows at once but keeps many: there memory decides.
+    assert suggested_chunk(model, rows=dudx.AD().rows(x, whole)) < suggested_chunk(model)
+
+
+@pytest.mark.parametrize(
+    ("engine", "expected"),
+    [
+        (dudx.AD(), Rows(4, 1 + 1 + 2 + 2)),  # the network, the gradient, and those of u_x and u_y
+        (dudx.FD(step=0.1), Rows(5, 5)),
+        (dudx.FD(step=0.1, accuracy=4), Rows(9, 9)),
+        (dudx.EFD(steps={1: 0.1, 2: 0.2}), Rows(5 + 2, 5 + 2)),  # u_x with a step of its own
+        (dudx.SFD(steps=(0.1, 0.2)), Rows(5, 5)),
+        (dudx.Taylor(), Rows(4, 4)),
+    ],
+)
+def test_an_engine_knows_the_rows_a_point_takes(engine, expected):
+    assert engine.rows(torch.rand(3, 2), [dudx.D(0), dudx.Laplacian()]) == expected
+
+
+def test_counting_rows_draws_no_random_steps():
+    generator = torch.Generator().manual_seed(1)
+    before = generator.get_state()
+    dudx.SFD(steps=(0.1, 0.2), generator=generator).rows(torch.rand(3, 2), [dudx.Laplacian()])
+    assert torch.equal(generator.get_state(), before)
 
 
 @pytest.mark.parametrize(

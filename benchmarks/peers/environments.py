@@ -70,10 +70,17 @@ def build(name: str, peer: Peer) -> None:
     shutil.rmtree(FOLDER / name, ignore_errors=True)
     _run([_interpreter(peer), "-m", "venv", str(FOLDER / name)], peer)
     install = [python(name), "-m", "pip", "install", "--prefer-binary"]
-    same_torch = [f"torch=={torch.__version__}"] if peer.needs_torch else []
-    if same_torch:
-        _run([*install, *same_torch], peer)
-    _run([*install, "--constraint", str(ROOT / "constraints.txt"), *same_torch, *peer.packages], peer)
+    same_torch: list[str] = []
+    if peer.needs_torch:
+        try:
+            same_torch = [f"torch=={torch.__version__}"]
+            _run([*install, *same_torch], peer)
+        except InstallError:
+            # Another Python may have no such build; the same version then, in whatever build there is.
+            same_torch = [f"torch=={torch.__version__.partition('+')[0]}"]
+            _run([*install, *same_torch], peer)
+    # The driver talks to its workers in arrays.
+    _run([*install, "--constraint", str(ROOT / "constraints.txt"), *same_torch, "numpy", *peer.packages], peer)
 
 
 def _interpreter(peer: Peer) -> str:

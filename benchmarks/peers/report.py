@@ -89,7 +89,7 @@ def markdown(rows: Sequence[Row], threads: int) -> str:
         "interleaved rounds: below 1 is faster. MB is what a step adds to the process at its peak. “Products” are the "
         "bare matrix products of a method.\n",
     ]
-    order = [entry.name for entry in entries(batch=2, chunk=1)]
+    order = [entry.name for entry in entries()]
     for (problem, width), group in _grouped(rows):
         group.sort(key=lambda row: order.index(row.subject))
         parts.append(_section(problem, width, group))

@@ -55,7 +55,7 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--subjects", nargs="+", help="only these, by name; AD is always there to compare with")
     parser.add_argument("--repeats", type=int, default=15)
     parser.add_argument("--threads", type=int, default=2)
-    parser.add_argument("--chunk", type=int, default=1024, help="rows in a slice of the streamed engines")
+    parser.add_argument("--chunk", type=_chunk, default="auto", help="points in a slice of the streamed engines")
     parser.add_argument("--limit", type=float, default=20, help="seconds; a step that would take longer is skipped")
     parser.add_argument("--budget", type=float, default=60, help="seconds of timing for one subject on one case")
     parser.add_argument("--patience", type=float, default=900, help="seconds to wait for an answer, compilation too")
@@ -68,6 +68,10 @@ def _options() -> argparse.Namespace:
         options.cases, options.widths, options.batches = ["poisson"], [64], [2048]
         options.repeats, options.threads = 3, 1
     return options
+
+
+def _chunk(text: str) -> int | str:
+    return text if text == "auto" else int(text)
 
 
 def _physical() -> float:
@@ -97,7 +101,7 @@ class Group:
 
     def run(self) -> None:
         """Start those that are missing, time them in rounds, write their rows."""
-        everyone = entries(self.batch, self.options.chunk)
+        everyone = entries(self.options.chunk)
         missing = [e for e in everyone if self._is_wanted(e) and not self._is_known(e) and not self._is_hopeless(e)]
         if not missing:
             return

@@ -27,11 +27,11 @@ class Entry:
 DIFFERENCES = (5e-2, 1.0)
 
 
-def ours(chunk: int) -> list[Entry]:
+def ours(chunk: int | str) -> list[Entry]:
     """Our engines; AD has no compiled form, since torch.compile cannot go through nested reverse mode."""
     entries = []
-    for engine in ("AD", "FD", "SFD", "Taylor"):
-        tolerance = DIFFERENCES if engine in ("FD", "SFD") else (1e-3, 1e-3)
+    for engine in ("AD", "FD", "EFD", "SFD", "Taylor"):
+        tolerance = DIFFERENCES if engine.endswith("FD") else (1e-3, 1e-3)
         for compiled in (False, True) if engine != "AD" else (False,):
             for streamed in (False, True):
                 name = engine + " compiled" * compiled + " streamed" * streamed
@@ -62,7 +62,6 @@ BOUNDS = [
 ]
 
 
-def entries(batch: int, chunk: int) -> list[Entry]:
-    """Everyone for this batch; a batch of one slice is not streamed."""
-    engines = [entry for entry in ours(chunk) if entry.options["chunk"] is None or batch > chunk]
-    return engines + PEERS + BOUNDS
+def entries(chunk: int | str = "auto") -> list[Entry]:
+    """Everyone."""
+    return ours(chunk) + PEERS + BOUNDS

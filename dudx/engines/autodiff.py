@@ -14,6 +14,7 @@ from dudx.checks import Model
 from dudx.engines.base import Engine
 from dudx.engines.kernels import differentiable_kernels
 from dudx.operators import Directional, Operator, Partial
+from dudx.streaming import Rows
 
 Axes = tuple[int, ...]
 
@@ -40,6 +41,14 @@ class AD(Engine):
                 u = checks.forward(model, own.clone())
             results = reverse_derivatives(u, own, operators, differentiable=differentiable)
         return results if differentiable else [result.detach() for result in results]
+
+    def rows(self, x: Tensor, operators: Sequence[Operator]) -> Rows:
+        """One pass at a time, but each gradient keeps the passes of what it is the gradient of, and as many again."""
+        terms = {term for operator in checks.operators(operators, x) for term in operator.terms}
+        prefixes = gradients_needed(term.axes for term in terms if isinstance(term, Partial))
+        along = [term for term in terms if isinstance(term, Directional)]
+        kept = 1 + sum(2 ** len(prefix) for prefix in prefixes) + sum(2**term.order for term in along)
+        return Rows(4, kept)
 
 
 def reverse_derivatives(u: Tensor, x: Tensor, operators: Sequence[Operator], *, differentiable: bool) -> list[Tensor]:

@@ -13,7 +13,7 @@ from dudx.checks import Model
 from dudx.coupling import refuse_if_coupled
 from dudx.errors import InputError
 from dudx.operators import Operator
-from dudx.streaming import slicing
+from dudx.streaming import Rows, slicing
 
 
 @dataclass(frozen=True)
@@ -26,6 +26,8 @@ class Prepared:
     key: Hashable
     run: Callable[[Model, Tensor, Sequence[Tensor]], list[Tensor]]
     tensors: tuple[Tensor, ...] = ()
+    #: How many rows pass through the network for each point.
+    rows: int = 4
 
     def __call__(self, model: Model, x: Tensor) -> list[Tensor]:
         return self.run(model, x, self.tensors)
@@ -50,6 +52,11 @@ class Engine(ABC):
     def prepared(self, x: Tensor, operators: Sequence[Operator]) -> Prepared | None:
         """The plan for a request apart from its execution; None where the engine cannot be compiled."""
         return None
+
+    def rows(self, x: Tensor, operators: Sequence[Operator]) -> Rows:
+        """What a point costs in a pass through the network; `suggested_chunk` cuts the batch by it."""
+        prepared = self.prepared(x, checks.operators(operators, x))
+        return Rows(4, 4) if prepared is None else Rows(prepared.rows, prepared.rows)
 
     def calibrated(self, model: Model, x: Tensor, operators: Sequence[Operator], **search: object) -> Engine:
         """The same engine with its steps set for this model; exact engines have none and return themselves."""

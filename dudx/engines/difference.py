@@ -19,6 +19,7 @@ from dudx.engines.base import Engine, Prepared
 from dudx.engines.shifted import Step, prepare
 from dudx.errors import InputError, StepNotSetError
 from dudx.operators import Directional, Operator
+from dudx.streaming import Rows
 
 
 @dataclass(frozen=True)
@@ -30,6 +31,7 @@ class Difference(Engine):
     calibrations: Mapping[int, Calibration] = field(default_factory=dict, kw_only=True, repr=False, compare=False)
 
     accuracy = 2  # a field of every subclass, declared there so that it follows the step
+    one_step = True  # whether all orders share one step, and so the evaluations that go with it
 
     @abstractmethod
     def steps_for(self, orders: Iterable[int], x: Tensor) -> dict[int, Step]:
@@ -49,6 +51,14 @@ class Difference(Engine):
     def prepared(self, x: Tensor, operators: Sequence[Operator]) -> Prepared:
         orders = sorted({order for operator in operators for order in operator.orders if order})
         return prepare(x, operators, self.steps_for(orders, x), self.accuracy)
+
+    def rows(self, x: Tensor, operators: Sequence[Operator]) -> Rows:
+        """The evaluations a point takes, whatever the steps are; none are drawn for it."""
+        operators = checks.operators(operators, x)
+        orders = {order for operator in operators for order in operator.orders if order}
+        stand_ins = {order: 1.0 if self.one_step else float(order) for order in sorted(orders)}
+        evaluations = prepare(x, operators, stand_ins, self.accuracy).rows
+        return Rows(evaluations, evaluations)
 
     def calibrated(self, model: Model, x: Tensor, operators: Sequence[Operator], **search: Any) -> Self:
         """The same engine with its steps set by `find_eps`, along the axes that the operators use.
@@ -119,6 +129,8 @@ class EFD(Difference):
 
     steps: Mapping[int, float | tuple[float, ...]] | None = None
     accuracy: int = 2
+
+    one_step = False
 
     def __post_init__(self) -> None:
         self._check()

@@ -56,6 +56,13 @@ class Plan:
         """How many rows pass through the network for each point."""
         return self.center + sum(map(len, self.frames.values()))
 
+    @lru_cache(maxsize=8)  # noqa: B019  (plans are cached for good themselves)
+    def constants(self, dtype: torch.dtype, device: torch.device) -> tuple[Tensor, ...]:
+        """The offsets of each frame and the weights of each row, as data: in a compiled graph they would be clutter."""
+        weights = [row.weights for rows in self.rows for row in rows]
+        with torch.inference_mode(False):
+            return tuple(torch.tensor(list(c), dtype=dtype, device=device) for c in (*self.frames.values(), *weights))
+
 
 @lru_cache(maxsize=256)
 def plan(
@@ -109,7 +116,9 @@ def prepare(x: Tensor, operators: Sequence[Operator], steps: Mapping[int, Step],
     # Half precision is too coarse for a step and its inverse; they are rounded once they meet the points.
     precise = torch.float32 if x.dtype in _HALF else x.dtype
     widths = [torch.as_tensor(step, dtype=precise, device=x.device) for step in distinct]
-    return Prepared((layout, len(widths)), _Evaluation(layout, len(widths)), (*widths, *directions))
+    evaluation = _Evaluation(layout, len(widths))
+    tensors = (*layout.constants(precise, x.device), *widths, *directions)
+    return Prepared((layout, len(widths)), evaluation, tensors, rows=layout.nodes)
 
 
 def differences(
@@ -127,23 +136,33 @@ class _Evaluation:
     widths: int
 
     def __call__(self, model: Model, x: Tensor, tensors: Sequence[Tensor]) -> list[Tensor]:
-        widths, directions = tensors[: self.widths], tensors[self.widths :]
+        tensors = iter(tensors)
+        offsets = {frame: next(tensors) for frame in self.layout.frames}
+        weights = [[next(tensors) for _ in rows] for rows in self.layout.rows]
+        widths = [next(tensors) for _ in range(self.widths)]
+        directions = list(tensors)
         spans = {frame: _span(frame, widths, directions) for frame in self.layout.frames}
         batches = [x.unsqueeze(0)] if self.layout.center else []
-        for frame, offsets in self.layout.frames.items():
-            shift = spans[frame][0]
-            batches.append(x + (shift.new_tensor(offsets).unsqueeze(1) * shift).to(x.dtype))
+        for frame, (shift, _) in spans.items():
+            batches.append(x + (offsets[frame].unsqueeze(1) * shift).to(x.dtype))
         shifted = torch.cat(batches)
         u = checks.forward(model, shifted.reshape(-1, x.shape[1]))
         # Differences of half-precision outputs are exact in single precision; their sums in half precision are not.
         wide = u.float() if u.dtype in _HALF else u
         flat = wide.reshape(len(shifted), -1)
-        return [self._combined(rows, flat, spans).view(len(x), -1).to(u.dtype) for rows in self.layout.rows]
+        pairs = zip(self.layout.rows, weights, strict=True)
+        return [self._combined(rows, of_rows, flat, spans).view(len(x), -1).to(u.dtype) for rows, of_rows in pairs]
 
-    def _combined(self, rows: Sequence[_Row], flat: Tensor, spans: Mapping[_Frame, tuple[Tensor, Tensor]]) -> Tensor:
+    def _combined(
+        self,
+        rows: Sequence[_Row],
+        weights: Sequence[Tensor],
+        flat: Tensor,
+        spans: Mapping[_Frame, tuple[Tensor, Tensor]],
+    ) -> Tensor:
         total: Tensor | None = None
-        for row in rows:
-            part = flat.new_tensor(row.weights) @ flat
+        for row, of_row in zip(rows, weights, strict=True):
+            part = of_row.to(flat.dtype) @ flat
             if row.frame is not None:
                 part = _scaled(part, spans[row.frame][1], row.axes)
             total = part if total is None else total + part

@@ -6,6 +6,7 @@ import itertools
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from functools import cached_property, lru_cache
 
 import torch
 from torch import Tensor
@@ -39,8 +40,11 @@ class Taylor(Engine):
 
     def prepared(self, x: Tensor, operators: Sequence[Operator]) -> Prepared:
         vectors: list[Tensor] = []
-        plan = _Planner(x.shape[1], vectors).plan(operators)
-        return Prepared(plan, plan, tuple(vectors))
+        if any(isinstance(term, Directional) for operator in operators for term in operator.terms):
+            plan = _Planner(x.shape[1], vectors).plan(operators)
+        else:
+            plan = _plan_without_vectors(x.shape[1], tuple(operators))
+        return Prepared(plan, plan, (plan.constants(x.dtype, x.device), *vectors), rows=1 + len(plan.seeds))
 
 
 @dataclass(frozen=True)
@@ -67,20 +71,34 @@ class _Plan:
     seeds: tuple[_Seed, ...]
     readings: tuple[_Reading, ...]
 
-    def __call__(self, model: Model, x: Tensor, vectors: Sequence[Tensor]) -> list[Tensor]:
+    def __hash__(self) -> int:
+        return self._hash
+
+    @cached_property
+    def _hash(self) -> int:
+        """Computed once: a plan in many variables is long, and it is the key of every call."""
+        return hash((self.layout, self.seeds, self.readings))
+
+    @lru_cache(maxsize=8)  # noqa: B019  (plans are cached for good themselves)
+    def constants(self, dtype: torch.dtype, device: torch.device) -> Tensor:
+        """The constant part of the seeds, (streams, d): data, as a compiled graph would drown in it."""
+        with torch.inference_mode(False):
+            return torch.tensor([seed.constant for seed in self.seeds], dtype=dtype, device=device)
+
+    def __call__(self, model: Model, x: Tensor, tensors: Sequence[Tensor]) -> list[Tensor]:
         if not self.seeds:
             u = checks.forward(model, x)
             return [reading.value * u for reading in self.readings]
-        jet = Jet(self.layout, x, self._streams(x, vectors))
+        jet = Jet(self.layout, x, self._streams(x, *tensors))
         u = checks.forward(model, jet, kinds=(Jet, Tensor))
         if isinstance(u, Tensor):  # a constant: nothing in it depends on x
             u = jet_rules.constant(jet, u)
         streams = u.full()
         return [self._read(reading, u.value, streams) for reading in self.readings]
 
-    def _streams(self, x: Tensor, vectors: Sequence[Tensor]) -> Tensor:
+    def _streams(self, x: Tensor, constants: Tensor, *vectors: Tensor) -> Tensor:
         # A stream that is the same at every point has one row, which broadcasts until a nonlinearity mixes with it.
-        start = x.new_tensor([seed.constant for seed in self.seeds]).unsqueeze(1)
+        start = constants.unsqueeze(1)
         if not any(seed.vectors for seed in self.seeds):
             return start
         rows = []
@@ -97,6 +115,11 @@ class _Plan:
             return reading.value * value
         derivative = streams[reading.stream]
         return derivative + reading.value * value if reading.value else derivative.clone()
+
+
+@lru_cache(maxsize=256)
+def _plan_without_vectors(dimensions: int, operators: tuple[Operator, ...]) -> _Plan:
+    return _Planner(dimensions, []).plan(operators)
 
 
 class _Planner:
