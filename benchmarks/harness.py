@@ -91,9 +91,9 @@ def _answer(subject: Step, request: Mapping[str, Any]) -> dict[str, Any]:
         before = resident("VmRSS")
         subject.step()
         return {"megabytes": (resident("VmHWM") - before) / 1024}
-    start = time.perf_counter()
+    start, processor = time.perf_counter(), time.process_time()
     subject.step()
-    return {"seconds": time.perf_counter() - start}
+    return {"seconds": time.perf_counter() - start, "processor": time.process_time() - processor}
 
 
 def resident(key: str) -> float:
@@ -182,18 +182,10 @@ class Subject:
 
 def measure(subjects: Sequence[Subject], folder: Path, repeats: int, tolerance: Mapping[str, float]) -> None:
     """Check that all subjects agree with the first, then measure memory and, round after round, time."""
-    truth = np.zeros(0)
     try:
         for subject in subjects:
             subject.start()
-            file = folder / f"{subject.name.replace(' ', '-')}.npy"
-            subject.ask(do="residual", file=str(file))
-            residual = np.load(file)
-            truth = truth if truth.size else residual
-            error = np.sqrt(np.mean((residual - truth) ** 2) / np.mean(truth**2))
-            allowed = tolerance.get(subject.name, 1e-4)
-            if not error <= allowed:
-                raise RuntimeError(f"{subject.name} differs from {subjects[0].name} by {error:.1e} (> {allowed:.0e}).")
+            agree(subject, subjects[0], folder, tolerance)
             subject.megabytes = subject.peak()
             subject.ask(do="time")  # the first step is no measure of the others
         for _ in range(repeats):
@@ -203,6 +195,17 @@ def measure(subjects: Sequence[Subject], folder: Path, repeats: int, tolerance: 
         for subject in subjects:
             if hasattr(subject, "process"):
                 subject.stop()
+
+
+def agree(subject: Subject, first: Subject, folder: Path, tolerance: Mapping[str, float]) -> None:
+    """Raise unless a subject's residual is the first one's, which has been asked before and is in the folder."""
+    file, truth = (folder / f"{s.name.replace(' ', '-')}.npy" for s in (subject, first))
+    subject.ask(do="residual", file=str(file))
+    residual, expected = np.load(file), np.load(truth)
+    error = np.sqrt(np.mean((residual - expected) ** 2) / np.mean(expected**2))
+    allowed = tolerance.get(subject.name, 1e-4)
+    if not error <= allowed:
+        raise RuntimeError(f"{subject.name} differs from {first.name} by {error:.1e} (> {allowed:.0e}).")
 
 
 def make_case(folder: Path, inputs: int, width: int, depth: int, batch: int) -> dict[str, Any]:

@@ -19,11 +19,13 @@ from dudx.errors import (
     StepNotSetError,
     UnsupportedError,
 )
+from dudx.explanation import Explanation, explain
 from dudx.fields import Field
-from dudx.isolation import isolate, mixing_rule
+from dudx.isolation import frozen, isolate, mixing_rule
 from dudx.operators import Along, D, Laplacian, Operator
 from dudx.recommendation import recommend
 from dudx.residual import Residual
+from dudx.running import running_statistics
 from dudx.stochastic import random_laplacian
 from dudx.streaming import backward, suggested_chunk
 
@@ -43,6 +45,7 @@ __all__ = [
     "D",
     "DudxError",
     "Engine",
+    "Explanation",
     "Field",
     "InputError",
     "Laplacian",
@@ -56,11 +59,14 @@ __all__ = [
     "backward",
     "coupled",
     "evaluate",
+    "explain",
     "find_eps",
+    "frozen",
     "isolate",
     "mixing_rule",
     "random_laplacian",
     "recommend",
+    "running_statistics",
     "suggested_chunk",
     "taylor_rule",
 ]

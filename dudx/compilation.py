@@ -12,6 +12,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
+_COMPILER = ("torch._dynamo", "torch._inductor", "torch._functorch")
+
 
 class CompilationWarning(UserWarning):
     """Compilation is not possible here; the computation goes on without it."""
@@ -43,17 +45,25 @@ class Compiled:
             if not _from_compiler(error):
                 raise
             result = function(model, *arguments)  # a mistake in the function itself shows here
-            self.available = False
             reason = str(error).strip().splitlines()[0].rstrip(".")
-            warnings.warn(
-                f"torch.compile is not possible here ({type(error).__name__}: {reason}); going on without it.",
-                CompilationWarning,
-                stacklevel=5,
-            )
+            self._give_up(f"{type(error).__name__}: {reason}")
             return result
         graphs[key] = graph
         self.seconds += time.perf_counter() - start
         return result
+
+    def takes(self, model: Any) -> bool:
+        """Whether it is worth a try; a network may know that it cannot be compiled, and why."""
+        reason = getattr(model, "not_compiled", None)
+        if self.available and reason is not None:
+            self._give_up(reason)
+        return self.available
+
+    def _give_up(self, reason: str) -> None:
+        self.available = False
+        warnings.warn(
+            f"torch.compile is not possible here ({reason}); going on without it.", CompilationWarning, stacklevel=6
+        )
 
 
 def _with_own_code(function: Callable[..., Any], number: int) -> Callable[..., Any]:
@@ -64,12 +74,29 @@ def _with_own_code(function: Callable[..., Any], number: int) -> Callable[..., A
 
 def _from_compiler(error: BaseException) -> bool:
     """Whether the compiler failed, rather than what it was to compile."""
-    return any(
-        kind.__module__.startswith(("torch._dynamo", "torch._inductor", "torch._functorch"))
-        for kind in type(error).__mro__
+    trace = error.__traceback__
+    while trace is not None and trace.tb_next is not None:
+        trace = trace.tb_next
+    raised_in = trace.tb_frame.f_globals.get("__name__", "") if trace is not None else ""
+    # Its assertions are of a built-in kind, and tell by the place where they are raised.
+    return (isinstance(error, AssertionError) and raised_in.startswith(_COMPILER)) or any(
+        kind.__module__.startswith(_COMPILER) for kind in type(error).__mro__
     )
 
 
 def shapes(*tensors: Tensor) -> Hashable:
     """What fixed shapes depend on."""
     return tuple((tuple(t.shape), t.dtype, t.device, t.requires_grad) for t in tensors)
+
+
+def unbound(model: Any) -> tuple[Any, tuple[Tensor, ...], Callable[..., Any]]:
+    """A network apart from the tensors it holds for the moment, and how to put them together again.
+
+    An isolated network is made anew for every batch; its graph belongs to the network inside, and the batch is data.
+    """
+    bind = getattr(model, "bind", None)
+    return (model, (), _itself) if bind is None else (model.model, model.tensors, bind)
+
+
+def _itself(model: Any) -> Any:
+    return model

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import contextlib
+import inspect
+import itertools
+import math
 import weakref
 from collections.abc import Iterator
 
@@ -11,10 +14,19 @@ from torch import Tensor, nn
 
 from dudx import checks
 from dudx.checks import Model
-from dudx.errors import CoupledModelError
+from dudx.errors import CoupledModelError, DudxError
 
 # Influence shows in any handful of rows, so a probe never needs the whole batch.
 _PROBE_ROWS = 16
+_GOLDEN = (math.sqrt(5) - 1) / 2
+
+#: The problem, and the line that solves it.
+REFUSAL = (
+    "The samples of this network's batch influence each other, as they do in batch norm in training mode and in "
+    "attention over the batch, so this engine would silently return something other than each sample's own derivative. "
+    "Use dudx.isolate(model, x) as the model, or the slower dudx.PerSampleAD() as the engine; "
+    "print(dudx.explain(model, x)) says which layer it is."
+)
 
 
 def coupled(model: Model, x: Tensor) -> bool:
@@ -35,43 +47,108 @@ def refuse_if_coupled(model: Model, x: Tensor) -> None:
     """
     if x.is_meta or torch.compiler.is_compiling() or getattr(model, "pointwise", False):
         return
-    if _met_often_enough(model):
+    if met_often_enough(model):
         return
     if _probe(model, x):
-        _meetings.forget(_owner(model))  # so that asking again is refused again
-        raise CoupledModelError(
-            "The samples of this network's batch influence each other (as BatchNorm in training mode and attention "
-            "over the batch do), so this engine would silently return something other than each sample's own "
-            "derivative. Use dudx.isolate(model, x) as the model, or the slower dudx.PerSampleAD() as the engine."
-        )
+        forget(model)
+        raise CoupledModelError(REFUSAL)
 
 
 def _probe(model: Model, x: Tensor) -> bool:
     if x.is_meta:
         raise checks.InputError("The meta device holds no values, so coupling cannot be measured; use real points.")
-    rows = _probe_rows(x)
-    moved = rows.roll(1, dims=1) if rows.shape[1] > 1 else -rows
-    moved = moved + (1 + rows.abs().amax(dim=0))  # a move as large as the cloud itself
-    first = torch.arange(len(rows), device=x.device).unsqueeze(1) < len(rows) // 2
     with torch.no_grad():
-        still = _output(model, rows)
-        known = still.isfinite()  # a network that returns NaN by itself has shown no influence
-        tolerance = 8 * torch.finfo(still.dtype).eps * (1 + still.abs().masked_fill(~known, 0).amax())
-        for block in (first, ~first):
-            change = (_output(model, torch.where(block, moved, rows)) - still).abs()
-            # A NaN in a row that was not moved is influence too, hence the negation.
-            if not bool((change.masked_fill(block | ~known, 0) <= tolerance).all()):
+        rows, still = at_rest(model, x, least=4, most=_PROBE_ROWS)
+        tolerance = rounding(still)
+        repeated = False
+        for moved, block in moves(rows):
+            change = difference(_output(model, moved), still).masked_fill(block, 0).amax(0)
+            if bool((change <= tolerance).all()):  # a NaN in a row that stayed is influence, and fails here
+                continue
+            if not repeated:
+                tolerance, repeated = tolerance + 10 * _noise(model, rows, still), True
+            if not bool((change <= tolerance).all()):
                 return True
     return False
 
 
-def _probe_rows(x: Tensor) -> Tensor:
-    """A few rows of x; where there are fewer than four, shifted copies make up the number."""
-    rows = x.detach()[:_PROBE_ROWS]
-    if len(rows) >= 4:
-        return rows
-    shifts = torch.arange(4, dtype=x.dtype, device=x.device) / 4
-    return (rows[:1] + shifts.unsqueeze(1) * (1 + rows[:1].abs())).to(x.dtype)
+def _noise(model: Model, rows: Tensor, still: Tensor) -> Tensor:
+    """How much outputs change by themselves (m,): by randomness that no seed reaches, or sums whose order varies."""
+    noise = torch.zeros_like(still[0])
+    for _ in range(4):
+        noise = torch.maximum(noise, difference(_output(model, rows), still).amax(0))
+        if not bool(noise.any()):  # the usual case; otherwise one sample of the noise may be small by chance
+            break
+    return noise
+
+
+def at_rest(model: Model, x: Tensor, least: int, most: int) -> tuple[Tensor, Tensor]:
+    """The rows of a probe and the outputs there; as many as x where the model takes no other number of rows."""
+    rows = _probe_rows(x, least, most)
+    try:
+        return rows, _output(model, rows)
+    except DudxError:
+        if len(rows) == len(x):
+            raise
+    rows = _in_general_position(x.detach())
+    return rows, _output(model, rows)
+
+
+def moves(rows: Tensor) -> Iterator[tuple[Tensor, Tensor]]:
+    """The rows with some of them moved, and which those are, (B, 1): every row moves while any other one stays.
+
+    Each row has a code of as many letters as any other, so no code contains another; the k-th time the rows move
+    that have the k-th letter. That takes 6 moves for 16 rows. The moves are far, up and down in turn, so that a
+    threshold on a mean is crossed, and by no round number, so that periodic functions notice. In the last move every
+    second row takes its neighbour's place, for the sake of influence that reaches only so far.
+    """
+    count, letters = len(rows), 1
+    while math.comb(letters, letters // 2) < count:
+        letters += 1
+    codes = list(itertools.islice(itertools.combinations(range(letters), letters // 2), count))
+    other = rows.roll(1, dims=1) if rows.shape[1] > 1 else -rows
+    cloud = 1 + rows.abs().amax(dim=0)
+    for letter in range(letters if count > 1 else 0):
+        block = torch.tensor([[letter in code] for code in codes], device=rows.device)
+        far = (-1) ** letter * (1 + (letter + 1) * _GOLDEN % 1)
+        yield torch.where(block, other + far * cloud, rows), block
+    block = torch.arange(count, device=rows.device).unsqueeze(1) % 2 == 0
+    yield torch.where(block, rows.roll(-1, dims=0), rows), block
+
+
+def difference(a: Tensor, b: Tensor) -> Tensor:
+    """The absolute difference, which is zero between equal infinities and between two NaN, and NaN beside one."""
+    return (a - b).abs().masked_fill((a == b) | (a.isnan() & b.isnan()), 0)
+
+
+def rounding(still: Tensor) -> Tensor:
+    """What rounding may change in each column of the output (m,); columns may have very different units."""
+    eps = torch.finfo(still.dtype).eps
+    # In half precision as many roundings as elsewhere would amount to the value itself.
+    return (64 if eps < 1e-4 else 8) * eps * still.masked_fill(~still.isfinite(), 0).abs().amax(0)
+
+
+def _probe_rows(x: Tensor, least: int, most: int) -> Tensor:
+    """Rows spread over x; where there are too few, shifted copies make up the number."""
+    x = x.detach()
+    if len(x) >= least:
+        rows = x[torch.linspace(0, len(x) - 1, min(len(x), most), device=x.device).round().long()]
+    else:
+        number = torch.arange(least, device=x.device)
+        rows = x[number % len(x)]
+        rows = rows + (number // len(x)).unsqueeze(1).to(x.dtype) / least * (1 + rows.abs())
+    return _in_general_position(rows)
+
+
+def _in_general_position(rows: Tensor) -> Tensor:
+    """Rows away from where they are special: a factor that is zero on the boundary hides what it multiplies.
+
+    All move a little in common, and where a column holds one value only they are drawn apart.
+    """
+    cloud = 1 + rows.abs().amax(dim=0)
+    number = torch.arange(len(rows), dtype=rows.dtype, device=rows.device).unsqueeze(1)
+    constant = (rows == rows[:1]).all(dim=0)
+    return rows + cloud * (_GOLDEN / 8 + torch.where(constant, number / len(rows), 0))
 
 
 def _output(model: Model, rows: Tensor) -> Tensor:
@@ -83,15 +160,16 @@ def _output(model: Model, rows: Tensor) -> Tensor:
 def unobserved(model: Model, device: torch.device) -> Iterator[None]:
     """The same random numbers every time inside; the model's buffers and the random state put back afterwards."""
     with torch.random.fork_rng(devices=[device] if device.type == "cuda" else []), unchanged_buffers(model):
-        torch.manual_seed(0)
+        # torch.manual_seed reaches every device, for which it takes longer than the pass of a few rows.
+        torch.default_generator.manual_seed(0) if device.type == "cpu" else torch.manual_seed(0)
         yield
 
 
 @contextlib.contextmanager
 def unchanged_buffers(model: Model) -> Iterator[None]:
     """Put the buffers (running statistics, power iterations) of a module back afterwards."""
-    modules = list(model.modules()) if isinstance(model, nn.Module) else []
-    saved = [(m._buffers, name, b, b.clone()) for m in modules for name, b in m._buffers.items() if b is not None]
+    owners = [module._buffers for module in modules_of(model)]
+    saved = [(owner, name, b, b.clone()) for owner in owners for name, b in owner.items() if b is not None]
     try:
         yield
     finally:
@@ -100,6 +178,22 @@ def unchanged_buffers(model: Model) -> Iterator[None]:
                 owner[name] = buffer  # a forward may have put another tensor in its place
                 if not torch.equal(buffer, value):  # else a graph that holds the buffer would notice the write
                     buffer.copy_(value)
+
+
+def modules_of(model: object, depth: int = 2) -> list[nn.Module]:
+    """All modules of a network, also of one that hides in a function, `lambda x: net(x)[0]`, or in another object."""
+    owner = _owner(model)  # type: ignore[arg-type]
+    if isinstance(owner, nn.Module):
+        return list(owner.modules())
+    if depth == 0 or isinstance(owner, type) or (getattr(owner, "__module__", None) or "torch").startswith("torch"):
+        return []
+    if inspect.isfunction(owner):
+        used = inspect.getclosurevars(owner)
+        inside = [*used.nonlocals.values(), *used.globals.values()]
+    else:
+        inside = list(getattr(owner, "__dict__", {}).values())
+    found = [module for value in inside if callable(value) for module in modules_of(value, depth - 1)]
+    return list({id(module): module for module in found}.values())
 
 
 class _Meetings:
@@ -125,10 +219,15 @@ def _owner(model: Model) -> object:
     return getattr(model, "__self__", model)
 
 
-def _met_often_enough(model: Model) -> bool:
-    """True unless this is the 1st, 2nd, 4th, 8th … meeting with the model in its present mode."""
+def forget(model: Model) -> None:
+    """Meet a model as if for the first time, so that what was refused is refused again."""
+    _meetings.forget(_owner(model))
+
+
+def met_often_enough(model: Model, purpose: object = None) -> bool:
+    """True unless this is the 1st, 2nd, 4th, 8th … meeting with the model in its present mode, for this purpose."""
     owner = _owner(model)
-    mode: object = getattr(model, "__func__", None)
+    mode: object = (purpose, getattr(model, "__func__", None))
     if isinstance(owner, nn.Module):
         mode = (mode, tuple(module.training for module in owner.modules()))
     try:

@@ -196,31 +196,33 @@ class Field:
     @classmethod
     def __torch_function__(cls, function: Callable, types: object, args: tuple = (), kwargs: dict | None = None) -> Any:
         """Torch functions see tensors; the sums, differences and products among them stay symbolic if they can."""
-        symbolic = _SYMBOLIC.get(function)
+        symbolic = _SYMBOLIC.get(getattr(function, "__name__", ""))
         if symbolic is not None and len(args) == 2 and not kwargs:
             return symbolic(*args)
         field = next(a for a in _flattened((args, kwargs or {})) if isinstance(a, Field))
         return field._apply(function, *args, **(kwargs or {}))
 
 
-def _symbolic_functions() -> dict[object, Callable[[Any, Any], Any]]:
-    """Torch's spellings of + - *, which dispatch here when the other operand is a tensor."""
+def _symbolic_functions() -> dict[str, Callable[[Any, Any], Any]]:
+    """Torch's spellings of + - *, which dispatch here when the other operand is a tensor.
+
+    Methods are called by name: torch.compile would send the operators themselves through here again.
+    """
 
     def add(a: Any, b: Any) -> Any:
-        return a + b if isinstance(a, Field) else b.__radd__(a)
+        return a.__add__(b) if isinstance(a, Field) else b.__radd__(a)
 
     def subtract(a: Any, b: Any) -> Any:
-        return a - b if isinstance(a, Field) else b.__rsub__(a)
+        return a.__sub__(b) if isinstance(a, Field) else b.__rsub__(a)
 
     def multiply(a: Any, b: Any) -> Any:
-        return a * b if isinstance(a, Field) else b.__rmul__(a)
+        return a.__mul__(b) if isinstance(a, Field) else b.__rmul__(a)
 
-    table: dict[object, Callable[[Any, Any], Any]] = {torch.add: add, torch.sub: subtract, torch.mul: multiply}
-    for function, names in ((add, ("add", "__add__")), (subtract, ("sub", "__sub__")), (multiply, ("mul", "__mul__"))):
-        table.update({getattr(Tensor, name): function for name in names})
+    # By name: functions as keys are objects that torch.compile would have to guard, and cannot.
+    table = {"add": add, "sub": subtract, "subtract": subtract, "mul": multiply, "multiply": multiply}
+    table |= {"__add__": add, "__sub__": subtract, "__mul__": multiply}
     # The reflected methods are called as (tensor, field) for field + tensor; Tensor.__rsub__(a, b) is b - a.
-    table.update({Tensor.__radd__: add, Tensor.__rmul__: multiply, Tensor.__rsub__: lambda a, b: subtract(b, a)})
-    return table
+    return table | {"__radd__": add, "__rmul__": multiply, "__rsub__": lambda a, b: subtract(b, a)}
 
 
 _SYMBOLIC = _symbolic_functions()

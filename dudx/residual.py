@@ -15,7 +15,7 @@ from torch import Tensor
 
 from dudx import checks
 from dudx.checks import Model
-from dudx.compilation import Compiled, shapes
+from dudx.compilation import Compiled, shapes, unbound
 from dudx.engines.base import Engine, evaluate, prepare
 from dudx.errors import InputError
 from dudx.fields import Field, Values, plain
@@ -143,17 +143,22 @@ class Residual:
             raise InputError("The residual asks for nothing of the network; use its outputs or their derivatives.")
         distinct = list(dict.fromkeys(operator for _, operator in asked))
         places = tuple((output, distinct.index(operator)) for output, operator in asked)
-        plan = prepare(model, x, distinct, engine) if self._compiled is not None else None
+        compiling = self._compiled is not None and self._compiled.takes(model)
+        plan = prepare(model, x, distinct, engine) if compiling else None
         if plan is None:
             return finish(self._combined(evaluate(model, x, distinct, engine), places, x, data))
         names, tensors = tuple(data), tuple(data.values())
+        network, held, bind = unbound(model)
 
-        def run(model: Model, x: Tensor, planned: tuple[Tensor, ...], given: tuple[Tensor, ...]) -> Any:
-            return finish(self._combined(plan.run(model, x, planned), places, x, dict(zip(names, given, strict=True))))
+        def run(
+            network: Any, held: tuple[Tensor, ...], x: Tensor, planned: tuple[Tensor, ...], given: tuple[Tensor, ...]
+        ) -> Any:
+            computed = plan.run(bind(network, *held), x, planned)
+            return finish(self._combined(computed, places, x, dict(zip(names, given, strict=True))))
 
-        key = (plan.key, places, finish, torch.is_grad_enabled(), shapes(x, *plan.tensors, *tensors))
+        key = (plan.key, places, finish, torch.is_grad_enabled(), bind, shapes(x, *held, *plan.tensors, *tensors))
         assert self._compiled is not None
-        return self._compiled(key, run, model, x, plan.tensors, tensors)
+        return self._compiled(key, run, network, held, x, plan.tensors, tensors)
 
     def _asked(self, x: Tensor, data: Mapping[str, Tensor]) -> list[tuple[int, Operator]]:
         recorder = _Recorder(self.inputs, x)
@@ -196,7 +201,9 @@ class Residual:
             raise InputError(
                 f"The residual expects the data {sorted(self.data)} with each call and got {sorted(data)}."
             )
-        named: dict[str, Any] = {**{name: x[:, i : i + 1] for i, name in enumerate(self.inputs)}, **data}
+        # Only what is asked for: in many dimensions, columns nobody looks at would cost more than the residual.
+        columns = {name: i for i, name in enumerate(self.inputs) if name in self._arguments}
+        named: dict[str, Any] = {**{name: x[:, i : i + 1] for name, i in columns.items()}, **data}
         named.update({name: Field(values, {i: D()}) for i, name in enumerate(self.outputs)})
         returned = self.function(**{name: named[name] for name in self._arguments})
         if isinstance(returned, tuple | list):

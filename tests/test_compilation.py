@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import warnings
+from functools import partial
 
 import pytest
 import torch
@@ -85,3 +86,53 @@ def test_a_mistake_in_the_residual_is_not_blamed_on_the_compiler():
     two = nn.Sequential(nn.Linear(2, 2)).double()
     with pytest.raises(dudx.InputError, match="names 1 output"):
         residual(two, torch.rand(5, 2, dtype=torch.float64), dudx.Taylor())
+
+
+def test_a_product_of_square_factors_keeps_its_order(monkeypatch):
+    """As many points as features, and an operator whose order torch.compile turns round: it must not go unnoticed."""
+    monkeypatch.setattr(torch, "compile", partial(torch.compile, backend="eager"))
+    weight = nn.Parameter(torch.tensor([[1.0, 2.0], [3.0, -4.0]], dtype=torch.float64))
+    x = torch.rand(2, 2, dtype=torch.float64)
+    for product in (lambda x: x @ weight, lambda x: torch.matmul(x, weight)):
+        compiled, eager = (Residual(burgers, ("x", "t"), compile=c) for c in (True, False))
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", CompilationWarning)  # to go on without is right as well
+            ours, exact = (r(lambda x, p=product: torch.tanh(p(x))[:, :1], x, dudx.Taylor()) for r in (compiled, eager))
+        assert torch.allclose(ours, exact)
+
+
+T = torch.tensor([2.0, 3.0], dtype=torch.float64)
+OPERATORS = {
+    "x + t": lambda x: x + T,
+    "t + x": lambda x: T + x,
+    "x - t": lambda x: x - T,
+    "t - x": lambda x: T - x,
+    "2 - x": lambda x: 2 - x,
+    "x * t": lambda x: x * T,
+    "t * x": lambda x: T * x,
+    "x / t": lambda x: x / T,
+    "t / x": lambda x: T / (1 + x),
+    "2 / x": lambda x: 2 / (1 + x),
+    "x ** 2": lambda x: x**2,
+    "x ** t": lambda x: (1 + x) ** T,
+    "t ** x": lambda x: T**x,
+    "2 ** x": lambda x: 2**x,
+    "x - x": lambda x: torch.sin(x) - x * x,
+    "x / x": lambda x: torch.sin(x) / (1 + x * x),
+    "x > t": lambda x: torch.where(x > T - 2, x, x * x),
+}
+
+
+@pytest.mark.parametrize("name", OPERATORS)
+def test_operators_between_jets_and_tensors_compile(name, monkeypatch):
+    monkeypatch.setattr(torch, "compile", partial(torch.compile, backend="eager"))
+    x = torch.rand(7, 2, dtype=torch.float64)
+    model = partial(_network_around, OPERATORS[name])
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", CompilationWarning)
+        ours = Residual(burgers, ("x", "t"), compile=True)(model, x, dudx.Taylor())
+    assert torch.allclose(ours, Residual(burgers, ("x", "t"))(model, x, dudx.AD()))
+
+
+def _network_around(function, x):
+    return torch.tanh(0.3 * function(x)).sum(1, keepdim=True)

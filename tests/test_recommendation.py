@@ -32,3 +32,13 @@ def test_a_coupled_network_is_timed_isolated():
     ranked = recommend(model, torch.rand(32, 2, dtype=torch.float64), [Laplacian()], repeats=1, show=False)
     assert ranked[0].note == "on dudx.isolate(model, x)"
     assert ranked[-1].name == "PerSampleAD"
+
+
+def test_a_large_batch_is_timed_in_slices_and_compiled_graphs_too():
+    model = nn.Sequential(nn.Linear(2, 512), nn.Tanh(), nn.Linear(512, 1))
+    ranked = recommend(model, torch.rand(1024, 2), [Laplacian()], repeats=1, show=False, compile=True)
+    by_name = {c.name: c for c in ranked}
+    assert set(by_name) == {"AD", "Taylor", "Taylor compiled", "FD", "FD compiled"}
+    assert by_name["Taylor compiled"].compiled
+    assert by_name["Taylor compiled"].note.startswith("slices of 256, compiled in")
+    assert by_name["Taylor"].note == "slices of 256"

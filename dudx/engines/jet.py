@@ -89,6 +89,15 @@ class Layout:
         return max([1, *self.orders, *powers, 2 if second else 1])
 
 
+def _operator_rule(function: Any) -> Callable[..., Any] | None:
+    """The rule of an operator written in Python: torch.compile hands out copies of these, to be told by their names.
+
+    Of `jet - tensor` it makes Tensor.__rsub__(tensor, jet).
+    """
+    name = getattr(function, "__name__", "")
+    return RULES[getattr(Tensor, name)] if name in ("__rsub__", "__rdiv__", "__rpow__", "pow") else None
+
+
 class Jet:
     """A value (shape …) and its stacked streams (S, …), where a stream may have size 1 along an axis to broadcast."""
 
@@ -112,7 +121,8 @@ class Jet:
 
     @classmethod
     def __torch_function__(cls, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        rule = RULES.get(function)
+        rule = _operator_rule(function) if torch.compiler.is_compiling() else None
+        rule = RULES.get(function) if rule is None else rule
         if rule is None:
             name = getattr(function, "__qualname__", None) or getattr(function, "__name__", str(function))
             raise UnsupportedError(

@@ -11,7 +11,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from dudx.engines.jet import RULES, Jet, compose
-from dudx.engines.jet_rules import constant, elementwise, is_jet, mul, taylor_rule
+from dudx.engines.jet_rules import constant, elementwise, is_jet, mul, taylor_rule, with_axes
 
 Derivatives = Callable[[Tensor, int], list[Tensor]]
 
@@ -203,6 +203,8 @@ def gelu(x: Any, approximate: str = "none") -> Jet:
 
 @taylor_rule(torch.div, torch.divide, torch.true_divide, Tensor.div, Tensor.__truediv__)
 def div(a: Any, b: Any) -> Jet:
+    if isinstance(b, Tensor) and not b.is_floating_point():
+        b = b.to(a.dtype)  # the inverse of whole numbers would be of single precision
     return mul(a, torch.reciprocal(b)) if is_jet(b) else mul(a, 1 / b)
 
 
@@ -226,6 +228,8 @@ RULES[Tensor.__rpow__] = lambda a, b: pow_(b, a)
 def where(condition: Tensor, a: Any, b: Any) -> Jet:
     jet = a if is_jet(a) else b
     a, b = (side if is_jet(side) else constant(jet, side) for side in (a, b))
+    ndim = max(condition.ndim, a.ndim, b.ndim)  # the axis of streams comes before those that broadcasting adds
+    a, b = (with_axes(side, ndim) for side in (a, b))
     return Jet(jet.layout, torch.where(condition, a.value, b.value), torch.where(condition, a.full(), b.full()))
 
 

@@ -10,7 +10,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from dudx.engines.attention import multi_head_attention
+from dudx.engines.attention import attention_weights, multi_head_attention
 from dudx.engines.jet import RULES, Jet
 from dudx.engines.jet_rules import is_jet, linear, taylor_rule
 from dudx.errors import UnsupportedError
@@ -18,7 +18,8 @@ from dudx.errors import UnsupportedError
 
 @taylor_rule(torch.softmax, Tensor.softmax, F.softmax)
 def softmax(x: Any, dim: int = -1, dtype: torch.dtype | None = None, _stacklevel: int = 3) -> Jet:
-    weights = torch.exp(x - x.value.detach().amax(dim, keepdim=True))
+    # torch.sub rather than a minus sign, which torch.compile turns into a function it does not find again.
+    weights = torch.exp(torch.sub(x, x.value.detach().amax(dim, keepdim=True)))
     return weights / weights.sum(dim, keepdim=True)  # type: ignore[operator,union-attr]
 
 
@@ -155,18 +156,20 @@ def attention(
 ) -> Jet:
     if dropout_p or enable_gqa:
         raise UnsupportedError("Taylor knows attention without dropout and with as many key heads as query heads.")
-    scores = query @ key.transpose(-2, -1) * (query.shape[-1] ** -0.5 if scale is None else scale)
+    return _attended(query, key, value, [] if attn_mask is None else [attn_mask], is_causal, scale)[0]
+
+
+def _attended(
+    query: Any, key: Any, value: Any, masks: Sequence[Any], is_causal: bool, scale: float | None = None
+) -> tuple[Any, Any]:
+    # torch.compile cannot follow jets through @.
+    scores = torch.matmul(query, key.transpose(-2, -1)) * (query.shape[-1] ** -0.5 if scale is None else scale)
     if is_causal:
-        attn_mask = torch.ones(scores.shape[-2:], dtype=torch.bool, device=scores.device).tril()
-    if attn_mask is not None and attn_mask.dtype == torch.bool:
-        attn_mask = torch.zeros_like(attn_mask, dtype=scores.dtype).masked_fill(~attn_mask, -torch.inf)
-    weights = softmax(scores if attn_mask is None else scores + attn_mask)
-    return weights @ value
+        masks = [*masks, torch.ones(scores.shape[-2:], dtype=torch.bool, device=scores.device).tril()]
+    weights = attention_weights(scores, masks)
+    return torch.matmul(weights, value), weights
 
 
 @taylor_rule(F.multi_head_attention_forward)
-def multi_head_attention_on_jets(*args: Any, **kwargs: Any) -> tuple[Jet, None]:
-    def attend(q: Any, k: Any, v: Any, mask: Tensor | None, is_causal: bool) -> Jet:
-        return attention(q, k, v, mask, is_causal=is_causal)
-
-    return multi_head_attention(attend, *args, **kwargs)
+def multi_head_attention_on_jets(*args: Any, **kwargs: Any) -> tuple[Jet, Jet | None]:
+    return multi_head_attention(_attended, *args, **kwargs)

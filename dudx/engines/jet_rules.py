@@ -239,14 +239,14 @@ _register_constants()
 def mul(a: Any, b: Any) -> Jet:
     if is_jet(a) and is_jet(b):
         if a.ndim != b.ndim:
-            a, b = (_with_axes(a, b.ndim), _with_axes(b, a.ndim))
+            a, b = (with_axes(a, b.ndim), with_axes(b, a.ndim))
         return product(torch.mul, a, b, lambda x, y, stacked: x * y)
     jet, other = (a, b) if is_jet(a) else (b, a)
     value = jet.value * other
     return Jet(jet.layout, value, _aligned(jet, value) * other)
 
 
-def _with_axes(jet: Jet, ndim: int) -> Jet:
+def with_axes(jet: Jet, ndim: int) -> Jet:
     """The same jet with leading axes of length 1, as broadcasting would add them."""
     missing = ndim - jet.ndim
     if missing <= 0:
@@ -286,6 +286,16 @@ for _matrix_product in (
 ):
     RULES[_matrix_product] = matmul
 RULES[Tensor.__rmatmul__] = lambda a, b: matmul(b, a)
+
+
+@taylor_rule(Tensor.matmul)
+def matmul_method(a: Any, b: Any) -> Jet:
+    # torch.compile calls weight.matmul(x) for x @ weight as well as for weight @ x, and square factors hide it.
+    if torch.compiler.is_compiling() and not is_jet(a):
+        raise UnsupportedError(
+            "torch.compile mistakes the order of x @ weight for jets; write torch.matmul(x, weight)."
+        )
+    return matmul(a, b)
 
 
 @taylor_rule(torch.addmm, Tensor.addmm, torch.baddbmm, Tensor.baddbmm)

@@ -21,12 +21,18 @@ def differentiable_kernels() -> Iterator[None]:
     are constants to the second derivative's own derivative, so that third derivatives, and the gradient of a loss
     made of second ones, come out wrong without a word.
     """
+    written_out = contextlib.nullcontext() if torch.compiler.is_compiling() else _WrittenOut()
+    with slow_attention(), sdpa_kernel(SDPBackend.MATH), written_out:
+        yield
+
+
+@contextlib.contextmanager
+def slow_attention() -> Iterator[None]:
+    """Keep `nn.MultiheadAttention` and the transformer layers from kernels that cannot be looked into."""
     fast = torch.backends.mha.get_fastpath_enabled()
     torch.backends.mha.set_fastpath_enabled(False)
-    written_out = contextlib.nullcontext() if torch.compiler.is_compiling() else _WrittenOut()
     try:
-        with sdpa_kernel(SDPBackend.MATH), written_out:
-            yield
+        yield
     finally:
         torch.backends.mha.set_fastpath_enabled(fast)
 
@@ -51,7 +57,7 @@ def _layer_norm(
     return normal if bias is None else normal + bias
 
 
-def _batch_norm(
+def batch_norm(
     input: Tensor,
     running_mean: Tensor | None,
     running_var: Tensor | None,
@@ -61,6 +67,7 @@ def _batch_norm(
     momentum: float = 0.1,
     eps: float = 1e-5,
 ) -> Tensor:
+    """`F.batch_norm`, written out where it mixes samples."""
     if not training:  # an affine map, which the fused kernel gets right
         return F.batch_norm(input, running_mean, running_var, weight, bias, training, momentum, eps)
     F._verify_batch_size(input.size())  # type: ignore[attr-defined]
@@ -126,7 +133,7 @@ def _torch_batch_norm(
     cudnn_enabled: bool,
 ) -> Tensor:
     del cudnn_enabled
-    return _batch_norm(input, running_mean, running_var, weight, bias, training, momentum, eps)
+    return batch_norm(input, running_mean, running_var, weight, bias, training, momentum, eps)
 
 
 def _torch_instance_norm(
@@ -146,7 +153,7 @@ def _torch_instance_norm(
 
 _REPLACEMENTS: dict[Any, Callable[..., Tensor]] = {
     F.layer_norm: _layer_norm,
-    F.batch_norm: _batch_norm,
+    F.batch_norm: batch_norm,
     F.instance_norm: _instance_norm,
     torch.layer_norm: _layer_norm,
     torch.batch_norm: _torch_batch_norm,

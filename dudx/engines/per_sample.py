@@ -2,20 +2,19 @@
 
 from __future__ import annotations
 
-import contextlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
-from torch import Tensor, nn
-from torch.nn.modules.batchnorm import _BatchNorm
+from torch import Tensor
 
 from dudx import checks
 from dudx.checks import Model
 from dudx.engines.autodiff import reverse_derivatives
 from dudx.engines.base import Engine
+from dudx.engines.batches import batches_at_once, mapped, one_moved, untracked_statistics
 from dudx.engines.kernels import differentiable_kernels
-from dudx.errors import InputError, ModelError, UnsupportedError
+from dudx.errors import InputError
 from dudx.operators import Directional, Operator
 
 
@@ -59,14 +58,12 @@ class PerSampleAD(Engine):
     def _vectorised(self, model: Model, x: Tensor, operators: Sequence[Operator], differentiable: bool) -> list[Tensor]:
         pieces = []
         numbers = torch.arange(len(x), device=x.device)
-        chunk = self.chunk or max(1, 2**15 // len(x))
+        chunk = self.chunk or batches_at_once(len(x))
         for start in range(0, len(x), chunk):
             rows = slice(start, start + chunk)
             own = _own(x[rows])
-            # A batch for each sample, in which only that sample is the one to be differentiated.
-            is_own = (numbers[rows, None] == numbers).unsqueeze(-1)
             with differentiable_kernels():
-                outputs = _mapped(model, torch.where(is_own, own.unsqueeze(1), x))
+                outputs = mapped(model, one_moved(x, own, numbers[rows]))
             u = outputs[numbers[: len(own)], numbers[rows]]
             values = reverse_derivatives(u, own, _at(operators, rows), differentiable=differentiable)
             pieces.append(values if differentiable else [value.detach() for value in values])
@@ -76,23 +73,6 @@ class PerSampleAD(Engine):
 def _own(x: Tensor) -> Tensor:
     """A copy to differentiate with respect to."""
     return x.clone() if x.requires_grad else x.detach().clone().requires_grad_(True)
-
-
-def _mapped(model: Model, batches: Tensor) -> Tensor:
-    """The model on each of many batches, (n, B, d) to (n, B, m)."""
-    version = batches._version
-    try:
-        outputs = torch.func.vmap(lambda batch: checks.forward(model, batch), randomness="same")(batches)
-    except ModelError as error:
-        if error.__cause__ is not None:  # a model that fails by itself says so here
-            checks.forward(model, batches[0].clone())
-            raise UnsupportedError(
-                "torch.func.vmap, by which many samples are run at once, cannot run this model; use "
-                "dudx.PerSampleAD(method='loop')."
-            ) from error.__cause__
-        raise
-    checks.unchanged(batches, version)  # inside vmap a write leaves no trace
-    return outputs
 
 
 def _at(operators: Sequence[Operator], rows: int | slice) -> list[Operator]:
@@ -110,17 +90,3 @@ def _at(operators: Sequence[Operator], rows: int | slice) -> list[Operator]:
         )
         for operator in operators
     ]
-
-
-@contextlib.contextmanager
-def untracked_statistics(model: Model) -> Iterator[None]:
-    """Keep batch norm layers in training mode from updating their running statistics once for each sample."""
-    modules = model.modules() if isinstance(model, nn.Module) else []
-    tracking = [m for m in modules if isinstance(m, _BatchNorm) and m.training and m.track_running_stats]
-    for module in tracking:
-        module.track_running_stats = False
-    try:
-        yield
-    finally:
-        for module in tracking:
-            module.track_running_stats = True

@@ -136,11 +136,11 @@ class _Evaluation:
     widths: int
 
     def __call__(self, model: Model, x: Tensor, tensors: Sequence[Tensor]) -> list[Tensor]:
-        tensors = iter(tensors)
-        offsets = {frame: next(tensors) for frame in self.layout.frames}
-        weights = [[next(tensors) for _ in rows] for rows in self.layout.rows]
-        widths = [next(tensors) for _ in range(self.widths)]
-        directions = list(tensors)
+        given = iter(tensors)
+        offsets = {frame: next(given) for frame in self.layout.frames}
+        weights = [[next(given) for _ in rows] for rows in self.layout.rows]
+        widths = [next(given) for _ in range(self.widths)]
+        directions = list(given)
         spans = {frame: _span(frame, widths, directions) for frame in self.layout.frames}
         batches = [x.unsqueeze(0)] if self.layout.center else []
         for frame, (shift, _) in spans.items():

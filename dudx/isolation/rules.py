@@ -1,0 +1,159 @@
+"""Softmax, extremes, lengths and dropout over the batch, with one sample replaced."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from dudx.isolation.rows import Rows, mixing_rule
+from dudx.isolation.statistics import arguments, means, plain, shaped, within_each
+
+# -- softmax ---------------------------------------------------------------------------------------------------------
+
+
+def _exponentials(rows: Rows, x: Any, within: Sequence[int] = ()) -> tuple[Any, Any, Tensor]:
+    """Exponentials, their sum over each row's batch, and the shift that keeps both finite, whose derivative cancels.
+
+    The shift is the largest of the context, or of the row itself where that is larger: no row depends on another.
+    """
+
+    def added(weights: Any) -> Any:
+        return weights.sum(tuple(within), keepdim=True) if within else weights
+
+    largest = plain(x[: rows.size]).amax((0, *within), keepdim=True)
+    own_largest = plain(x).amax(tuple(within), keepdim=True) if within else plain(x)
+    shift = torch.maximum(largest, own_largest)
+    weights = torch.exp(torch.sub(x, shift))
+    context, queries = rows.split(added(weights))
+    leaving, _ = rows.exchange(context, queries)
+    of_context = context.sum(0, keepdim=True)
+    _, raised = rows.split(torch.exp(largest - shift))
+    sums = raised * (of_context - leaving) + queries if rows.replace else raised * of_context
+    return weights, rows.join(of_context, sums), shift
+
+
+@mixing_rule(torch.softmax, Tensor.softmax, F.softmax, torch.log_softmax, Tensor.log_softmax, F.log_softmax)
+def _softmax(rows: Rows, function: Any, x: Any, dim: Any = None, *args: Any, **kwargs: Any) -> Any:
+    if dim is None or not rows.leads(x) or within_each(dim, x.ndim) != ():
+        return function(x, dim, *args, **kwargs)
+    weights, sums, shift = _exponentials(rows, x)
+    return weights / sums if function.__name__ == "softmax" else torch.sub(x, shift) - torch.log(sums)
+
+
+@mixing_rule(torch.logsumexp, Tensor.logsumexp)
+def _logsumexp(rows: Rows, function: Any, x: Any, dim: Any, keepdim: bool = False) -> Any:
+    within = within_each(dim, x.ndim) if rows.leads(x) else None
+    if within is None:
+        return function(x, dim, keepdim)
+    _, sums, shift = _exponentials(rows, x, within)
+    return shaped(torch.log(sums) + shift, within, keepdim)
+
+
+# -- extremes --------------------------------------------------------------------------------------------------------
+
+
+class Extreme(NamedTuple):
+    """What `x.max(0)` returns, under the names it has there."""
+
+    values: Any
+    indices: Tensor
+
+
+def _largest(rows: Rows, x: Any) -> Extreme:
+    """The largest entry of each row's batch: the context's, or its second where the largest is the one that left."""
+    context, queries = rows.split(x)
+    _, entering = rows.exchange(context, queries)
+    places = plain(context).topk(2, dim=0).indices
+    first, second = (context.gather(0, place) for place in places.split(1))
+    samples = torch.arange(rows.size, device=places.device).reshape(-1, *[1] * (x.ndim - 1))
+    own = samples if rows.places is None else samples[rows.places]
+    left = own == places[:1]
+    others, other_places = torch.where(left, second, first), torch.where(left, places[1:], places[:1])
+    larger = plain(entering) > plain(others)
+    values = rows.join(first, torch.where(larger, entering, others))
+    return Extreme(values, rows.join(places[:1], torch.where(larger, own, other_places)))
+
+
+@mixing_rule(torch.max, Tensor.max, torch.min, Tensor.min)
+def _max(rows: Rows, function: Any, x: Any, *args: Any, **kwargs: Any) -> Any:
+    given = arguments(("dim", "keepdim"), args, kwargs)
+    if given is None or not rows.leads(x) or isinstance(given.get("dim"), Tensor):  # max(x, y) is elementwise
+        return function(x, *args, **kwargs)
+    if "dim" not in given:
+        return _amax(rows, function, x)
+    if within_each(given["dim"], x.ndim) is None:
+        return function(x, *args, **kwargs)
+    if function.__name__ == "max":
+        return _largest(rows, x)
+    found = _largest(rows, -x)
+    return Extreme(-found.values, found.indices)
+
+
+@mixing_rule(torch.amax, Tensor.amax, torch.amin, Tensor.amin)
+def _amax(rows: Rows, function: Any, x: Any, *args: Any, **kwargs: Any) -> Any:
+    given = arguments(("dim", "keepdim"), args, kwargs)
+    within = within_each(given.get("dim"), x.ndim) if given is not None and rows.leads(x) else None
+    if given is None or within is None:
+        return function(x, *args, **kwargs)
+    x = x if function.__name__ in ("max", "amax") else -x
+    found = _largest(rows, x.amax(within, keepdim=True) if within else x).values
+    return shaped(found if function.__name__ in ("max", "amax") else -found, within, given.get("keepdim", False))
+
+
+# -- lengths ---------------------------------------------------------------------------------------------------------
+
+
+def _length(rows: Rows, x: Any, p: float, within: Sequence[int]) -> Any:
+    """(Σ |x|^p)^(1/p) over each row's batch, the reduced axes kept."""
+    if math.isinf(p) and p > 0:
+        sizes = torch.abs(x)
+        return _largest(rows, sizes.amax(tuple(within), keepdim=True) if within else sizes).values
+    powers = x * x if p == 2 else torch.abs(x) if p == 1 else torch.abs(x) ** p
+    count = rows.size * math.prod(x.shape[axis] for axis in within)
+    sums = rows.join(*means(rows, powers, within)) * count
+    return torch.sqrt(sums) if p == 2 else sums if p == 1 else sums ** (1 / p)
+
+
+@mixing_rule(torch.norm, Tensor.norm, torch.linalg.vector_norm, torch.linalg.norm)
+def _norm(rows: Rows, function: Any, x: Any, *args: Any, **kwargs: Any) -> Any:
+    given = arguments(("p", "dim", "keepdim"), args, {"p" if k == "ord" else k: v for k, v in kwargs.items()})
+    within = within_each(given.get("dim"), x.ndim) if given is not None and rows.leads(x) else None
+    if given is None or within is None:
+        return function(x, *args, **kwargs)
+    p = given.get("p", "fro")  # Frobenius' norm is Euclid's
+    of_matrices = function.__name__ == "linalg_norm" and within and p != "fro"
+    p = 2 if p == "fro" else p
+    if of_matrices or not isinstance(p, int | float) or p <= 0:
+        return function(x, *args, **kwargs)
+    return shaped(_length(rows, x, p, within), within, given.get("keepdim", False))
+
+
+@mixing_rule(F.normalize)
+def _normalize(
+    rows: Rows, function: Any, x: Any, p: float = 2.0, dim: Any = 1, eps: float = 1e-12, out: Any = None
+) -> Any:
+    within = within_each(dim, x.ndim) if rows.leads(x) and out is None and p > 0 else None
+    if within is None:
+        return function(x, p, dim, eps, out)
+    length = _length(rows, x, p, within)
+    return x / torch.where(plain(length) > eps, length, torch.full_like(plain(length), eps))
+
+
+# -- dropout ---------------------------------------------------------------------------------------------------------
+
+
+@mixing_rule(F.dropout, torch.dropout)
+def _dropout(
+    rows: Rows, function: Any, x: Any, p: float = 0.5, training: bool = True, *args: Any, **kwargs: Any
+) -> Any:
+    """A sample drops the same features wherever it is moved: those the batch by itself would drop."""
+    axis = next((axis for axis, length in enumerate(x.shape) if length == rows.total), None)
+    if not training or p == 0 or axis is None:
+        return function(x, p, training, *args, **kwargs)
+    kept = F.dropout(torch.ones_like(plain(x).narrow(axis, 0, rows.size)), p)
+    return x * kept.index_select(axis, rows.owners(kept.device))

@@ -1,0 +1,199 @@
+"""Make sure that a network has been isolated, and find the function that is to blame if it has not."""
+
+from __future__ import annotations
+
+import contextlib
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.overrides import resolve_name
+
+from dudx import checks
+from dudx.coupling import difference, forget, met_often_enough, rounding, unobserved
+from dudx.engines.kernels import slow_attention
+from dudx.errors import CoupledModelError, InputError, UnsupportedError
+from dudx.isolation.isolated import Together
+from dudx.isolation.rows import Mode, Rows
+
+
+def verify(isolated: Together) -> None:
+    """Raise an error unless queries are independent, and have the plain network's output where it has them.
+
+    A network is looked at when it is met for the 1st, 2nd, 4th, 8th … time in this mode and with this batch size.
+    """
+    model, context = isolated.model, isolated.context.detach()
+    purpose = ("isolate", isolated.replace, tuple(context.shape), context.dtype)
+    if context.is_meta or torch.compiler.is_compiling() or met_often_enough(model, purpose):
+        return
+    try:
+        with torch.no_grad():
+            _look_at(Together(model, context, update_statistics=False, replace=isolated.replace))
+    except Exception as error:
+        forget(model)
+        if isinstance(error, CoupledModelError | InputError | UnsupportedError):
+            raise
+        with torch.no_grad():
+            _plain(model, context, 0)  # a network that fails by itself says so here
+        raise CoupledModelError(
+            f"Isolated, this network fails ({str(error).strip().splitlines()[0].rstrip('.')}); here a result over the "
+            "batch has a row for each sample, which it may not expect: use dudx.isolate(model, x, exact=True)."
+        ) from error
+
+
+def _look_at(isolated: Together) -> None:
+    for queries, moved, kept in _moves(isolated.context):
+        still, then = (_seen(isolated, rows) for rows in (queries, moved))
+        change = difference(then, still)[kept]
+        if not bool((change <= rounding(still)).all()):
+            raise CoupledModelError(_blame(isolated, queries, moved, kept, change))
+    _compare(isolated)
+
+
+def _moves(context: Tensor) -> Iterator[tuple[Tensor, Tensor, Tensor]]:
+    """Two blocks of queries, the same after one half of each moved far, and which rows did not.
+
+    Where one block's first half moves, it is the other's second half, so that a row meets others of its own sample, of
+    its own block and of neither that have moved.
+    """
+    cloud = 1 + context.abs().amax(0)
+    # Where a network is forced to be zero, as on a boundary, nothing would be seen.
+    queries = (context + cloud / 13).repeat(2, 1)
+    first = torch.arange(len(context), device=context.device) < len(context) // 2
+    for half in (torch.cat([first, ~first]), torch.cat([~first, first])):
+        yield queries, torch.where(half.unsqueeze(1), -queries - math.sqrt(2) * cloud, queries), ~half
+
+
+def _seen(isolated: Together, queries: Tensor, mode: Any = Mode, at_rest: bool = False) -> Tensor:
+    with unobserved(isolated.model, queries.device):
+        return checks.forward(lambda x: isolated.under(x, mode, at_rest), queries)
+
+
+def _compare(isolated: Together) -> None:
+    """Queries where the context has them must have the plain output."""
+    model, context = isolated.model, isolated.context
+    ours = _seen(isolated, context, at_rest=True)
+    plain, other = (_plain(model, context, seed) for seed in (0, 1))
+    # They are computed in different ways, so they agree to fewer digits than equal computations do.
+    tolerance = torch.finfo(plain.dtype).eps ** 0.5 * plain.nan_to_num(0, 0, 0).abs().amax(0)
+    if bool((difference(ours, plain) <= tolerance).all()) or not torch.equal(plain, other):
+        return  # a network that draws random numbers has no output to compare with
+    error = float(difference(ours, plain).amax())
+    raise CoupledModelError(
+        f"Isolated, this network's output differs from its plain output by {error:.1e}; it computes with the number of "
+        "rows, x.shape[0], perhaps, and there are more of them here: use dudx.isolate(model, x, exact=True)."
+    )
+
+
+def _plain(model: Any, context: Tensor, seed: int) -> Tensor:
+    with unobserved(model, context.device), slow_attention():
+        torch.manual_seed(seed)
+        return checks.forward(model, context.clone())
+
+
+# -- who it was ------------------------------------------------------------------------------------------------------
+
+
+def _blame(isolated: Together, queries: Tensor, moved: Tensor, kept: Tensor, change: Tensor) -> str:
+    with contextlib.suppress(Exception):  # a network that does something else the second time stays unexplained
+        where = _culprit(isolated, queries, moved, kept)
+        if where is not None:
+            return (
+                f"isolate has no rule for {where}, by which the samples of this network influence each other; use "
+                "dudx.isolate(model, x, exact=True), or dudx.PerSampleAD() as the engine, or add a rule with "
+                "dudx.mixing_rule."
+            )
+    return (
+        "This network mixes samples in a way isolate has no rule for (rows that did not move changed by "
+        f"{float(change.amax()):.1e}); use dudx.isolate(model, x, exact=True), or dudx.PerSampleAD() as the engine, or "
+        "add a rule with dudx.mixing_rule."
+    )
+
+
+def _culprit(isolated: Together, queries: Tensor, moved: Tensor, kept: Tensor) -> str | None:
+    """The first function whose result changes in rows that stayed, though none of its arguments does there."""
+    stayed = torch.cat([torch.ones(len(isolated.context), dtype=torch.bool, device=kept.device), kept]).nonzero()[:, 0]
+    with _Recorder(isolated.model, stayed) as recorder:
+        before, after = recorder.calls(isolated, queries), recorder.calls(isolated, moved)
+    for once, again in zip(before, after, strict=False):
+        if once.name != again.name:
+            return None
+        if _alike(once.given, again.given) and not _alike(once.returned, again.returned):
+            return f"{once.name} over the batch" + (f" (in module {once.module!r})" if once.module else "")
+    return None
+
+
+@dataclass(frozen=True)
+class _Call:
+    """A call of a torch function: what went in and came out, as far as it belongs to rows that stayed."""
+
+    name: str
+    #: The innermost module it happened in, as in `named_modules()`.
+    module: str
+    given: list[Tensor]
+    returned: list[Tensor]
+
+
+class _Recorder:
+    """Notes the calls of torch functions while the network runs, and the modules they happen in."""
+
+    def __init__(self, model: Any, stayed: Tensor):
+        self.model, self.stayed = model, stayed
+        self.modules: list[str] = []
+        self.log: list[_Call] = []
+        self.hooks: list[Any] = []
+
+    def __enter__(self) -> _Recorder:
+        for name, module in self.model.named_modules() if isinstance(self.model, nn.Module) else ():
+            self.hooks.append(module.register_forward_pre_hook(lambda *_, name=name: self.modules.append(name)))
+            self.hooks.append(module.register_forward_hook(self._left, always_call=True))
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for hook in self.hooks:
+            hook.remove()
+
+    def _left(self, *_: object) -> None:
+        self.modules.pop()
+
+    def calls(self, isolated: Together, queries: Tensor) -> list[_Call]:
+        """The calls in the order they are made."""
+        self.log, self.modules[:] = [], []
+        _seen(isolated, queries, lambda rows: Mode(rows, self.watched))
+        return self.log
+
+    def watched(self, rows: Rows, function: Any, args: Any, kwargs: Any, call: Any) -> Any:
+        """Make a call and note it."""
+        given = self._stayed(rows, (args, kwargs))  # before the call, which may write into them
+        result = call()
+        name = resolve_name(function) or getattr(function, "__name__", str(function))
+        module = self.modules[-1] if self.modules else ""
+        self.log.append(_Call(name, module, given, self._stayed(rows, result)))
+        return result
+
+    def _stayed(self, rows: Rows, value: Any) -> list[Tensor]:
+        """The tensors in a value, cut down to rows that stayed along every axis that counts rows."""
+        if isinstance(value, Tensor):
+            for axis, length in enumerate(value.shape):
+                value = value.index_select(axis, self.stayed) if length == rows.total else value
+            return [value.clone()]
+        if isinstance(value, dict):
+            value = list(value.values())
+        return [part for item in value for part in self._stayed(rows, item)] if isinstance(value, tuple | list) else []
+
+
+def _alike(before: list[Tensor], after: list[Tensor]) -> bool:
+    return len(before) == len(after) and all(
+        a.shape == b.shape and torch.allclose(a.double(), b.double(), **_tolerance(a), equal_nan=True)
+        for a, b in zip(before, after, strict=True)
+    )
+
+
+def _tolerance(x: Tensor) -> dict[str, float]:
+    if not x.is_floating_point():
+        return {"rtol": 0.0, "atol": 0.0}
+    largest = float(x.nan_to_num(0, 0, 0).abs().amax()) if x.numel() else 0.0
+    return {"rtol": 0.0, "atol": 64 * torch.finfo(x.dtype).eps * largest}

@@ -1,0 +1,148 @@
+"""Mixing that has no rule is refused by name, rather than computed wrongly."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from helpers import unchanged
+from torch import Tensor, nn
+
+from dudx import AD, CoupledModelError, Laplacian, ModelError, PerSampleAD, UnsupportedError, evaluate, frozen, isolate
+
+MIXTURES = {
+    "torch.Tensor.cumsum": lambda h: h + h.cumsum(0),
+    "torch.cumsum": lambda h: torch.cumsum(h, 0),
+    "torch.Tensor.sort": lambda h: h - h.sort(0).values,
+    "torch.Tensor.matmul": lambda h: h @ h.T @ h,
+    "torch.matmul": lambda h: torch.matmul(h, torch.matmul(h.T, h)),
+    "torch.Tensor.flip": lambda h: h - h.flip(0),
+    "torch.roll": lambda h: h * torch.roll(h, 1, 0),
+    "torch.median": lambda h: h - torch.median(h, 0).values,
+    "torch.Tensor.prod": lambda h: h * h.prod(0),
+    "torch.nn.functional.linear": lambda h: h @ torch.nn.functional.linear(h.T, h.T),
+    "torch.cov": lambda h: h @ torch.cov(h.T),
+}
+OPERATOR = {"torch.Tensor.matmul": "torch.Tensor.__matmul__"}  # torch names the operator by its method
+
+
+@pytest.mark.parametrize("make", [isolate, frozen])
+@pytest.mark.parametrize("name", MIXTURES)
+def test_the_function_is_named(name, make):
+    x = torch.rand(8, 2, dtype=torch.float64)
+    named = rf"no rule for ({name}|{OPERATOR.get(name, name)}) over the batch, .*exact=True.*PerSampleAD.*mixing_rule"
+    with pytest.raises(CoupledModelError, match=named):
+        make(lambda x: MIXTURES[name](x)[:, :1], x)
+
+
+class Whitened(nn.Module):
+    """Features decorrelated by the inverse of their Gram matrix."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        gram = x.T @ x + torch.eye(x.shape[1], dtype=x.dtype)
+        return x @ torch.linalg.inv(gram)
+
+
+class Mixed(nn.Module):
+    def __init__(self, layer: nn.Module):
+        super().__init__()
+        self.net = nn.Sequential(nn.Linear(2, 4), nn.BatchNorm1d(4), nn.Tanh(), layer, nn.Linear(4, 1))
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.net(x)
+
+
+class Cumulated(nn.Module):
+    def forward(self, x: Tensor) -> Tensor:
+        return x.cumsum(0)
+
+
+@pytest.mark.parametrize(
+    ("layer", "where"),
+    [
+        (Whitened(), r"torch\.Tensor\.(__)?matmul(__)? over the batch \(in module 'net\.3'\)"),
+        (Cumulated(), r"torch\.Tensor\.cumsum over the batch \(in module 'net\.3'\)"),
+        (nn.Sequential(nn.Identity(), Cumulated()), r"torch\.Tensor\.cumsum over the batch \(in module 'net\.3\.1'\)"),
+    ],
+    ids=["inverse of the Gram matrix", "cumsum", "nested"],
+)
+def test_the_module_is_named(layer, where):
+    model, x = Mixed(layer).double(), torch.rand(8, 2, dtype=torch.float64)
+    with unchanged(model), pytest.raises(CoupledModelError, match=f"no rule for {where}"):
+        isolate(model, x)
+    hooks = [h for m in model.modules() for h in (*m._forward_hooks, *m._forward_pre_hooks)]
+    assert hooks == []
+    # The remedy that the message names works.
+    ours = evaluate(isolate(model, x, exact=True), x, [Laplacian()], AD())[0]
+    assert (ours - evaluate(model, x, [Laplacian()], PerSampleAD())[0]).abs().max() < 1e-11
+
+
+def test_what_was_refused_is_refused_again():
+    model, x = Mixed(Cumulated()).double(), torch.rand(8, 2, dtype=torch.float64)
+    for _ in range(4):
+        with pytest.raises(CoupledModelError, match="cumsum"):
+            isolate(model, x)
+
+
+def test_influence_on_later_and_on_earlier_samples_is_found():
+    x = torch.rand(8, 2, dtype=torch.float64)
+    for shifted in (lambda x: torch.cat([x[:1], x[:-1]]), lambda x: torch.cat([x[1:], x[-1:]])):
+        with pytest.raises(CoupledModelError, match=r"no rule for torch\.\S*(cat|__getitem__) over the batch"):
+            isolate(lambda x, shifted=shifted: x * shifted(x), x)
+
+
+def test_mixing_that_is_hidden_where_the_output_is_forced_to_zero_is_found():
+    x = torch.linspace(0, 1, 8, dtype=torch.float64).round().unsqueeze(1)  # every sample on the boundary
+    with pytest.raises(CoupledModelError, match="cumsum"):
+        isolate(lambda x: x * (1 - x) * x.cumsum(0), x)
+
+
+@pytest.mark.parametrize(
+    "network",
+    [lambda x: torch.tanh(x - x.sum(0) / x.shape[0]), lambda x: x.softmax(0) * len(x)],
+    ids=["mean by hand", "softmax times the size"],
+)
+def test_a_network_that_counts_its_rows_is_refused(network):
+    x = torch.rand(8, 2, dtype=torch.float64)
+    with pytest.raises(CoupledModelError, match=r"differs from its plain output.*x\.shape\[0\].*exact=True"):
+        isolate(network, x)
+    ours = evaluate(isolate(network, x, exact=True), x, [Laplacian()], AD())[0]
+    assert (ours - evaluate(network, x, [Laplacian()], PerSampleAD())[0]).abs().max() < 1e-11
+
+
+def test_a_network_that_draws_random_numbers_has_no_plain_output_to_differ_from():
+    x = torch.rand(8, 2, dtype=torch.float64)
+    isolate(lambda x: x - x.mean(0) + 0.1 * torch.randn_like(x), x)
+
+
+def test_a_network_that_returns_nan_by_itself_is_not_blamed():
+    x = torch.rand(8, 2, dtype=torch.float64)
+    isolate(lambda x: torch.cat([torch.log(x - 2), x - x.mean(0)], 1), x)
+
+
+@pytest.mark.parametrize(
+    "bias", [lambda h: -(h.unsqueeze(1) - h).square().sum(-1), lambda h: (h[:, :1] > h[:, 0]) | (h[:, :1] == h[:, 0])]
+)
+def test_an_attention_mask_computed_from_the_inputs_is_refused(bias):
+    """Its row would have to follow the query, and a mask of the samples' numbers must not."""
+    x = torch.rand(8, 4, dtype=torch.float64)
+
+    def near(x: Tensor) -> Tensor:
+        tokens = x.unsqueeze(0)
+        return nn.functional.scaled_dot_product_attention(tokens, tokens, tokens, attn_mask=bias(x))[0]
+
+    with pytest.raises(UnsupportedError, match=r"computed from the inputs.*exact=True"):
+        isolate(near, x)
+    ours = evaluate(isolate(near, x, exact=True), x, [Laplacian()], AD())[0]
+    assert (ours - evaluate(near, x, [Laplacian()], PerSampleAD(method="loop"))[0]).abs().max() < 1e-11
+
+
+def test_a_network_that_takes_a_result_over_the_batch_for_one_number_is_refused():
+    x = torch.rand(8, 2, dtype=torch.float64)
+    for network in (lambda x: x * float(x.mean()), lambda x: x if x.mean() > 0 else -x):
+        with pytest.raises(CoupledModelError, match=r"Isolated, this network fails .*exact=True"):
+            isolate(network, x)
+
+
+def test_a_network_that_fails_by_itself_says_so():
+    with pytest.raises(ModelError, match="The model failed on a batch of shape \\(8, 2\\)"):
+        isolate(nn.Linear(3, 1).double(), torch.rand(8, 2, dtype=torch.float64))
