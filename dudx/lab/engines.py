@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable
+from typing import Any
 
 import torch
 
@@ -28,7 +30,8 @@ ENGINES: dict[str, tuple[str, EngineMaker]] = {
 }
 
 
-def make_engine(name: str, accuracy: int, generator: torch.Generator) -> Engine:
-    """The engine of that name, without a step yet."""
+def make_engine(name: str, accuracy: int, generator: torch.Generator, ignoring: bool = False) -> Engine:
+    """The engine of that name, without a step yet; one that ignores influence between samples, if it is told to."""
     _, maker = look_up(name, ENGINES, "engine")
-    return maker(accuracy, generator)
+    engine: Any = maker(accuracy, generator)
+    return dataclasses.replace(engine, coupled="ignore") if ignoring and engine.coupled == "refuse" else engine

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import torch
@@ -11,11 +11,12 @@ from torch import Generator, Tensor
 from dudx.checks import Model
 from dudx.engines.base import Engine
 from dudx.errors import InputError
+from dudx.isolation import Isolated
 from dudx.lab.problems.base import Problem
 from dudx.lab.settings import Settings
 from dudx.operators import D, Directional, Operator
 from dudx.residual import Residual
-from dudx.streaming import backward
+from dudx.streaming import backward, suggested_chunk
 
 
 @dataclass(frozen=True)
@@ -28,7 +29,11 @@ class Part:
     points: Tensor
     data: Mapping[str, Tensor]
 
-    def backward(self, model: Model, engine: Engine, chunk: int | None) -> Tensor:
+    def operators(self) -> list[Operator]:
+        """What the residual asks for."""
+        return self.residual.operators(self.points, **self.data)
+
+    def backward(self, model: Model, engine: Engine, chunk: int) -> Tensor:
         """Add the gradient of the weighted loss to the parameters, slice by slice; returns the unweighted loss."""
         names = tuple(self.data)
 
@@ -57,6 +62,7 @@ class Objective:
         }
         self.conditions = [(c, sizes[c.kind], weights[c.kind]) for c in problem.conditions]
         self.residuals = [problem.residual, *(condition.residual for condition in problem.conditions)]
+        self.chunks: dict[str, int] = {}
         if settings.compile:
             self.residuals = [residual.compiled() for residual in self.residuals]
 
@@ -74,24 +80,42 @@ class Objective:
             parts.append(Part(condition.name, weight, residual, points, data))
         return parts
 
-    def gradient(self, model: Model, parts: list[Part], engine: Engine) -> tuple[Tensor, dict[str, Tensor]]:
-        """Add the gradient of the loss to the parameters; returns the loss and, by name, its unweighted parts."""
-        by_name = {part.name: part.backward(model, engine, self.settings.chunk) for part in parts}
+    def gradient(
+        self, models: Sequence[Model], parts: Sequence[Part], engine: Engine
+    ) -> tuple[Tensor, dict[str, Tensor]]:
+        """Add the gradient of the loss to the parameters; returns the loss and, by name, its unweighted parts.
+
+        Each part has a model of its own, the network as its points see it.
+        """
+        by_name = {
+            part.name: part.backward(model, engine, self._chunk(model, part, engine))
+            for model, part in zip(models, parts, strict=True)
+        }
         return torch.stack([part.weight * by_name[part.name] for part in parts]).sum(), by_name
+
+    def _chunk(self, model: Model, part: Part, engine: Engine) -> int:
+        """How many points of a part are taken at once; a batch whose samples influence each other stays whole."""
+        if self.settings.chunk == "whole" or isinstance(model, Isolated) or engine.coupled != "refuse":
+            return len(part.points)
+        if self.settings.chunk != "auto":
+            return self.settings.chunk
+        if part.name not in self.chunks:  # what decides it stays the same throughout
+            self.chunks[part.name] = suggested_chunk(model, self.device, engine.rows(part.points, part.operators()))
+        return self.chunks[part.name]
 
     @property
     def compile_seconds(self) -> float:
         """How long compilation took so far."""
         return sum(residual.compile_seconds for residual in self.residuals)
 
-    def derivatives(self, parts: list[Part]) -> list[Operator]:
+    def derivatives(self, parts: Sequence[Part]) -> list[Operator]:
         """The single derivatives that occur, so that a step can be calibrated for each order along its axes.
 
         A derivative along normals counts as one along every axis that the normals have a share in.
         """
         found: dict[Operator, None] = {}
         for part in parts:
-            for operator in part.residual.operators(part.points, **part.data):
+            for operator in part.operators():
                 for term in operator.expanded(part.points.shape[1]).terms:
                     if isinstance(term, Directional):
                         used = term.direction.abs().amax(dim=0).nonzero().flatten().tolist()

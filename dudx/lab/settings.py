@@ -51,7 +51,12 @@ class Settings(BaseModel):
     lbfgs_epochs: int = Field(0, ge=0, description="a second phase of L-BFGS after the first optimizer")
 
     compile: bool = Field(False, description="torch.compile, for the engines that can; takes seconds to start")
-    chunk: int | None = Field(None, gt=0, description="rows at once, for memory; None takes the whole batch")
+    chunk: int | Literal["auto", "whole"] = Field(
+        "auto", description="points at once: a number, as many as keep the cache warm, or the whole batch"
+    )
+    coupled: Literal["isolate", "ignore"] = Field(
+        "isolate", description="networks whose samples influence each other: isolate the samples, or get it wrong"
+    )
 
     recalibrate: int = Field(4000, gt=0, description="epochs between calibrations of the step")
     calibration_points: int = Field(1024, gt=0)

@@ -29,7 +29,9 @@ from dudx.lab.optimizers import first_phase, second_phase
 from dudx.lab.problems import Problem
 from dudx.lab.problems import problem as problem_named
 from dudx.lab.progress import display
+from dudx.lab.ranks import Alone, Ranks
 from dudx.lab.settings import Settings, from_toml, to_toml
+from dudx.lab.views import Views
 
 _ROWS_AT_ONCE = 2**14
 
@@ -38,13 +40,21 @@ class DivergedError(Exception):
     """The loss is not finite."""
 
 
-def train(settings: Settings, out: str | Path, resume: bool = False) -> dict[str, Any]:
+def train(
+    settings: Settings,
+    out: str | Path,
+    resume: bool = False,
+    ranks: Ranks | None = None,
+    saved: Callable[[], None] | None = None,
+) -> dict[str, Any]:
     """Train, or go on training, and return what `result.json` says.
 
     Args:
         settings: what to do; see `make_settings`.
         out: the run's folder, made if it does not exist. A folder that holds a run is refused unless it is resumed.
         resume: go on from the folder's checkpoint. The parameters end bit for bit where an undisturbed run's do.
+        ranks: the processes that train together; see `dudx.lab.distributed`.
+        saved: called whenever a checkpoint is on the disk.
     """
     folder = Path(out)
     if resume:
@@ -54,7 +64,7 @@ def train(settings: Settings, out: str | Path, resume: bool = False) -> dict[str
     if settings.threads:
         torch.set_num_threads(settings.threads)
     # Everything that can be wrong with the settings comes to light here, before the folder is made.
-    trainer = Trainer(problem_named(settings.problem), settings, folder)
+    trainer = Trainer(problem_named(settings.problem), settings, folder, ranks, saved)
     if resume:
         trainer.load(storage.read_checkpoint(folder / "checkpoint.pt"))
     else:
@@ -103,8 +113,16 @@ def _make_folder(folder: Path, settings: Settings) -> None:
 class Trainer:
     """One run: its network, optimizer, engine, random numbers and records."""
 
-    def __init__(self, problem: Problem, settings: Settings, folder: Path):
+    def __init__(
+        self,
+        problem: Problem,
+        settings: Settings,
+        folder: Path,
+        ranks: Ranks | None = None,
+        saved: Callable[[], None] | None = None,
+    ):
         self.problem, self.settings, self.folder = problem, settings, folder
+        self.ranks, self.saved = ranks or Alone(), saved
         self.objective = Objective(problem, settings)
         self.device, self.dtype = self.objective.device, self.objective.dtype
         torch.manual_seed(settings.seed)
@@ -112,7 +130,9 @@ class Trainer:
         # A stream of its own: the points are the same whatever the engine draws.
         self.engine_generator = torch.Generator(self.device).manual_seed(settings.seed + 2**32)
         self.model = self._network().to(self.device, self.dtype)
-        self.engine: Engine = make_engine(settings.engine, settings.accuracy, self.engine_generator)
+        self.engine = make_engine(
+            settings.engine, settings.accuracy, self.engine_generator, ignoring=settings.coupled == "ignore"
+        )
         self.unknowns = nn.ParameterDict(dict(problem.unknowns or {}))
         self.parameters = [*self.model.parameters(), *self.unknowns.parameters()]
         self.optimizer, self.schedule = first_phase(settings, self.parameters)
@@ -120,6 +140,8 @@ class Trainer:
         self.calibration_points = problem.domain.sobol(
             settings.calibration_points, settings.seed, self.device, self.dtype
         )
+        self.views = Views(self.model, self.calibration_points, isolating=self.engine.coupled == "refuse")
+        self.ranks.same_start(self.model, self.unknowns, self.calibration_points)
         self.solution = problem.solution() if problem.solution else None
         self.file_reference = (
             read_comsol(settings.reference_file, len(problem.inputs)) if settings.reference_file else None
@@ -166,7 +188,7 @@ class Trainer:
                 while self.epoch < self.epochs and status == "finished":
                     self._epoch()
                     shown.update(self.epoch, self._facts())
-                    if stop():
+                    if self.ranks.any(stop()):
                         status = "interrupted"
                         self.save()
                     elif self.epoch % self.settings.checkpoint_every == 0:
@@ -218,11 +240,14 @@ class Trainer:
     ) -> tuple[float, Mapping[str, Tensor]]:
         assert optimizer is not None
         optimizer.zero_grad(set_to_none=True)
-        total, by_name = self.objective.gradient(self.model, parts, self.engine)
+        total, by_name = self.ranks.gradient(self._share, parts, self.parameters, self.engine_generator)
         loss = float(total)
         if not np.isfinite(loss):
             raise DivergedError
         return loss, by_name
+
+    def _share(self, parts: list[Part]) -> tuple[Tensor, Mapping[str, Tensor]]:
+        return self.objective.gradient(self.views.training([part.points for part in parts]), parts, self.engine)
 
     def calibrate(self) -> None:
         """Set the engine's steps for the network as it is now, and record the curves."""
@@ -232,7 +257,7 @@ class Trainer:
         # Points of a generator of its own: which derivatives occur does not depend on them.
         parts = self.objective.draw(torch.Generator(self.device).manual_seed(s.seed))
         self.engine = self.engine.calibrated(
-            self.model,
+            self.views.calibration(),
             self.calibration_points,
             self.objective.derivatives(parts),
             candidates=s.calibration_candidates,
@@ -250,15 +275,17 @@ class Trainer:
                     "max_error": found.max_error.tolist(),
                 }
             )
+        self.engine = _with_steps(self.engine, self.ranks.same(_steps(self.engine)))
 
     # -- records -------------------------------------------------------------------------------------------------
 
     def predict(self, points: np.ndarray) -> np.ndarray:
         """The network's output at some points, in evaluation mode."""
         self.model.eval()
+        model = self.views.evaluation()
         with torch.no_grad():
             slices = torch.from_numpy(np.ascontiguousarray(points)).split(_ROWS_AT_ONCE)
-            values = [self.model(rows.to(self.device, self.dtype)).cpu() for rows in slices]
+            values = [model(rows.to(self.device, self.dtype)).cpu() for rows in slices]
         self.model.train()
         return torch.cat(values).double().numpy()
 
@@ -370,6 +397,8 @@ class Trainer:
                 "calibrations": len(self.calibrations),
             },
         )
+        if self.saved is not None:
+            self.saved()
 
     def load(self, state: Mapping[str, Any]) -> None:
         """Take up the state that `save` wrote."""

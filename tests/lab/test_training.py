@@ -7,12 +7,15 @@ import signal
 import subprocess
 import sys
 import time
+import warnings
+from functools import partial
 from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
 
+from dudx import CompilationWarning
 from dudx.errors import InputError
 from dudx.lab import make_settings, storage, train
 from dudx.lab.engines import ENGINES
@@ -103,7 +106,7 @@ def test_the_loss_and_its_gradient_are_the_weighted_sum_of_the_parts() -> None:
     settings = make_settings("heat", "smoke", weight_boundary=3.0, weight_initial=7.0, dtype="float64")
     trainer = Trainer(problem("heat"), settings, Path())
     parts = trainer.objective.draw(trainer.generator)
-    total, by_name = trainer.objective.gradient(trainer.model, parts, trainer.engine)
+    total, by_name = trainer.objective.gradient([trainer.model] * len(parts), parts, trainer.engine)
     ours = [p.grad.clone() for p in trainer.model.parameters()]
     trainer.model.zero_grad()
 
@@ -130,16 +133,36 @@ def test_the_loss_and_its_gradient_are_the_weighted_sum_of_the_parts() -> None:
 @pytest.mark.parametrize("engine", ["ad", "taylor", "fd"])
 def test_slices_give_the_gradient_of_the_whole_batch(engine: str) -> None:
     gradients = []
-    for chunk in (None, 7):
+    for chunk in ("whole", 7):
         settings = make_settings("heat", "smoke", engine=engine, chunk=chunk, dtype="float64")
         trainer = Trainer(problem("heat"), settings, Path())
         trainer.calibrate()
-        trainer.objective.gradient(trainer.model, trainer.objective.draw(trainer.generator), trainer.engine)
+        parts = trainer.objective.draw(trainer.generator)
+        trainer.objective.gradient([trainer.model] * len(parts), parts, trainer.engine)
         gradients.append([p.grad.clone() for p in trainer.model.parameters()])
     for whole, sliced in zip(*gradients, strict=True):
         # Differences divide rounding by the square of the step, here about 1e-6.
         tolerance = 1e-6 if engine == "fd" else 1e-10
         assert (whole - sliced).abs().max() < tolerance * (1 + whole.abs().max())
+
+
+@pytest.mark.parametrize("engine", ["taylor", "sfd"])
+@pytest.mark.parametrize("name", PROBLEMS)
+def test_every_part_of_the_loss_compiles(name: str, engine: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    # What the compiler's last stage makes of a graph is not ours to test, and takes most of the time.
+    monkeypatch.setattr(torch, "compile", partial(torch.compile, backend="aot_eager"))
+    gradients = []
+    for compile in (False, True):
+        settings = make_settings(name, "smoke", engine=engine, compile=compile, dtype="float64")
+        trainer = Trainer(problem(name), settings, Path())
+        trainer.calibrate()
+        with warnings.catch_warnings():
+            warnings.simplefilter("error", CompilationWarning)
+            trainer._share(trainer.objective.draw(trainer.generator))
+        assert (trainer.objective.compile_seconds > 0) == compile
+        gradients.append([p.grad.clone() for p in trainer.model.parameters()])
+    for eager, compiled in zip(*gradients, strict=True):
+        assert torch.allclose(eager, compiled, rtol=1e-6, atol=1e-6)
 
 
 def test_points_are_drawn_anew_every_epoch_and_do_not_depend_on_the_engine() -> None:

@@ -1,0 +1,73 @@
+"""The explanation of a network that is given by name: import it, make points for it, look."""
+
+from __future__ import annotations
+
+import math
+
+import torch
+from torch import nn
+
+from dudx.errors import DudxError, InputError
+from dudx.explanation import Explanation, explain
+from dudx.lab.names import look_up
+from dudx.lab.networks import NETWORKS
+
+
+def examine(
+    name: str, points: int, inputs: int | None, low: float, high: float, seed: int, evaluation: bool
+) -> Explanation:
+    """The explanation of a network at random points between `low` and `high` in every variable."""
+    for what, number in (("points", points), ("inputs", inputs)):
+        if number is not None and number < 1:
+            raise InputError(f"--{what} must be 1 or more; got {number}.")
+    if not (math.isfinite(low) and math.isfinite(high) and low < high):
+        raise InputError(f"--low must be less than --high, and both finite; got {low} and {high}.")
+    if not 0 <= seed < 2**63:
+        raise InputError(f"--seed must be 0 or more; got {seed}.")
+    model = _network(name, inputs, seed)
+    if evaluation:
+        model.eval()
+    columns = inputs or _inputs(model)
+    like = next((p for p in model.parameters() if p.is_floating_point()), torch.empty(0))
+    x = (low + (high - low) * torch.rand(points, columns, dtype=torch.float64)).to(like)
+    try:
+        return explain(model, x)
+    except DudxError as error:
+        if inputs is None:
+            raise InputError(f"{error} If {columns} is not its number of inputs, give --inputs.") from error
+        raise
+    except Exception as error:  # of the user's code
+        raise InputError(f"The network {name!r} failed at {points} points: {_said(error)}.") from error
+
+
+def _network(name: str, inputs: int | None, seed: int) -> nn.Module:
+    """What `package.module:factory` makes, the module that is there itself, or one of our own by name."""
+    torch.manual_seed(seed)
+    try:
+        found = look_up(name, NETWORKS, "network")
+        if isinstance(found, nn.Module):
+            return found
+        torch.manual_seed(seed)  # again, as the import may have drawn numbers, and happens only once
+        made = found(inputs or 2) if name in NETWORKS else found() if callable(found) else found
+    except DudxError:
+        raise
+    except Exception as error:  # of the user's code
+        raise InputError(f"The network {name!r} cannot be made without arguments: {_said(error)}.") from error
+    if not isinstance(made, nn.Module):
+        raise InputError(
+            f"The network {name!r} is a {type(made).__name__}; it must be a torch module, or a function without "
+            "arguments that returns one."
+        )
+    return made
+
+
+def _inputs(model: nn.Module) -> int:
+    for module in model.modules():
+        if isinstance(module, nn.Linear) and module.in_features:  # lazy layers have none yet
+            return module.in_features
+    raise InputError("The number of inputs cannot be told from a network without Linear layers; give --inputs.")
+
+
+def _said(error: Exception) -> str:
+    lines = str(error).strip().splitlines()
+    return f"{type(error).__name__}: {lines[0].rstrip('.')}" if lines else type(error).__name__

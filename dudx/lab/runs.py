@@ -1,0 +1,157 @@
+"""One run of a sweep: its folder says how far it is, so any process may bring it further."""
+
+from __future__ import annotations
+
+import contextlib
+import traceback
+from collections.abc import Callable, Generator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+import torch
+
+from dudx.errors import DudxError, InputError
+from dudx.lab import storage
+from dudx.lab.locks import locked
+from dudx.lab.settings import Settings, from_toml
+from dudx.lab.training import train
+
+Status = Literal["finished", "diverged", "failed", "interrupted"]
+#: What workers give: each run as it is done with, and the reason why it failed where its folder cannot tell.
+Work = Generator[tuple["Run", str | None], None, None]
+
+_LOCK = "run.lock"
+#: What a process left behind by a killed driver may take to finish its epoch.
+_PATIENCE = 120.0
+
+
+@dataclass(frozen=True)
+class Run:
+    """What to do, and the name of the folder to do it in."""
+
+    name: str
+    settings: Settings
+
+    @property
+    def own_code(self) -> bool:
+        """Whether the user's code takes part, which may keep things in its modules from one run to the next."""
+        return ":" in self.settings.problem or ":" in self.settings.network
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What became of a run: the content of its `result.json`, or the reason why there is none."""
+
+    name: str
+    settings: Settings
+    status: Status
+    result: dict[str, Any] | None = None
+    reason: str | None = None
+
+    @property
+    def final(self) -> bool:
+        """Whether running it again would change nothing."""
+        return self.status in ("finished", "diverged")
+
+
+def outcome(run: Run, folder: Path) -> Outcome:
+    """What a run's folder says of it; a folder that holds another run is refused."""
+    config = folder / "config.toml"
+    if config.exists():
+        _refuse_other(folder, from_toml(config.read_text(encoding="utf-8"), str(config)), run.settings)
+    result = storage.read_json(folder / "result.json") if (folder / "result.json").exists() else None
+    if result is not None and result["status"] in ("finished", "diverged"):
+        return Outcome(run.name, run.settings, result["status"], result)
+    if (folder / "error.txt").exists():
+        reason = (folder / "error.txt").read_text(encoding="utf-8").strip()
+        return Outcome(run.name, run.settings, "failed", result, reason)
+    return Outcome(run.name, run.settings, "interrupted", result, "stopped" if config.exists() else "not begun")
+
+
+def _refuse_other(folder: Path, stored: Settings, wanted: Settings) -> None:
+    for key in Settings.model_fields:
+        if getattr(stored, key) != getattr(wanted, key):
+            raise InputError(
+                f"The run in {str(folder)!r} has {key} = {getattr(stored, key)!r}, not {getattr(wanted, key)!r}; "
+                "choose another folder, or delete this one to run it anew."
+            )
+
+
+def execute(run: Run, folder: Path, saved: Callable[[], None] | None = None) -> Outcome:
+    """Begin the run or go on with it; what goes wrong is written into its folder, and so is what it would print.
+
+    The numbers are those of a fresh process, whatever ran in this one before.
+
+    Args:
+        run: what to do.
+        folder: the run's own folder.
+        saved: called whenever a checkpoint is on the disk.
+    """
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise storage.StorageError(f"Cannot make the folder {str(folder)!r}: {error.strerror or error}.") from error
+    with locked(folder / _LOCK, _PATIENCE):
+        known = outcome(run, folder)
+        if known.final:
+            return known
+        _tidy(folder)
+        if run.settings.compile:
+            torch._dynamo.reset()  # it specialises code for the shapes it has met
+        begun = (folder / "checkpoint.pt").exists()
+        if not begun:
+            (folder / "config.toml").unlink(missing_ok=True)
+        with (
+            (folder / "train.log").open("a", encoding="utf-8") as log,
+            contextlib.redirect_stdout(log),
+            contextlib.redirect_stderr(log),
+        ):
+            try:
+                train(run.settings, folder, resume=begun, saved=saved)
+            except Exception as error:
+                traceback.print_exc()
+                _write_failure(folder, sentence(error))
+        return outcome(run, folder)
+
+
+def _tidy(folder: Path) -> None:
+    """Remove what an earlier attempt says of its failure, and files it was killed in the middle of writing."""
+    for path in (folder / "error.txt", *folder.glob(".*.[0-9]*")):
+        path.unlink(missing_ok=True)
+
+
+def write_death(folder: Path, attempts: int, how: str) -> None:
+    """Note in a run's folder that the processes which worked on it died, and that it was given up."""
+    folder.mkdir(parents=True, exist_ok=True)
+    _write_failure(folder, f"Its process died, in attempt {attempts} of {attempts} by {how}.")
+
+
+def _write_failure(folder: Path, reason: str) -> None:
+    storage.write_text(folder / "error.txt", reason + "\n")
+
+
+def sentence(error: BaseException) -> str:
+    """An exception in one line."""
+    text = (str(error).strip() or repr(error)).splitlines()[0]
+    return text if isinstance(error, DudxError) else f"{type(error).__name__}: {text}"
+
+
+def packed(folder: Path) -> dict[str, bytes]:
+    """The files of a run, to travel; also while it goes on.
+
+    The checkpoint is read first: the tables it refers to only grow, so what is read later has all of its rows.
+    """
+    names = sorted((path.name for path in folder.iterdir() if path.is_file()), key=lambda name: name != "checkpoint.pt")
+    return {name: (folder / name).read_bytes() for name in names if name != _LOCK and not name.startswith(".")}
+
+
+def unpack(files: dict[str, bytes], folder: Path) -> None:
+    """Write the files of a run; in the end the folder is as `packed` found it, and never claims more than it holds."""
+    last = ("checkpoint.pt", "result.json", "error.txt")
+    folder.mkdir(parents=True, exist_ok=True)
+    if "error.txt" not in files:
+        (folder / "error.txt").unlink(missing_ok=True)
+    for name in sorted(files, key=lambda name: last.index(name) if name in last else -1):
+        with storage.atomic(folder / name) as temporary:
+            temporary.write_bytes(files[name])

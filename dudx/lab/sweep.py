@@ -1,0 +1,156 @@
+"""A sweep: many independent runs, on the cores of this machine or on a Ray cluster, that can be stopped at any time.
+
+Everything is in the runs' folders. Starting a sweep again goes on with what was stopped, tries again what failed, and
+leaves alone what is finished or diverged.
+"""
+
+from __future__ import annotations
+
+import itertools
+import os
+import re
+import signal
+import threading
+from collections.abc import Iterator, Sequence
+from contextlib import closing, contextmanager
+from pathlib import Path
+from typing import Any
+
+from dudx.errors import InputError
+from dudx.lab import storage
+from dudx.lab.engines import ENGINES
+from dudx.lab.locks import locked
+from dudx.lab.names import look_up
+from dudx.lab.networks import NETWORKS
+from dudx.lab.optimizers import OPTIMIZERS
+from dudx.lab.problems import PROBLEMS
+from dudx.lab.runs import Outcome, Run, Work, outcome
+from dudx.lab.settings import make_settings
+from dudx.lab.sweep_progress import SweepProgress
+
+__all__ = ["Outcome", "Run", "grid", "run_sweep"]
+
+
+def grid(profile: str = "cpu", **axes: Any) -> list[Run]:
+    """Every combination of some settings: `grid("cpu", problem=["heat"], engine=["ad", "fd"], seed=range(5))`.
+
+    A setting given as a list or range is an axis and part of the runs' names; any other is the same for all of them.
+    An axis may be made longer later: the runs that are there keep their names.
+    """
+    varied = {key: value for key, value in axes.items() if isinstance(value, Sequence) and not isinstance(value, str)}
+    fixed = {key: value for key, value in axes.items() if key not in varied}
+    runs = []
+    for values in itertools.product(*varied.values()):
+        chosen = dict(zip(varied, values, strict=True))
+        settings = {**fixed, **chosen}
+        if "problem" not in settings:
+            raise InputError("A sweep needs a problem: grid(problem=[...], engine=[...], seed=[...]).")
+        runs.append(Run(_name(chosen), make_settings(settings.pop("problem"), profile, **settings)))
+    return runs
+
+
+def _name(chosen: dict[str, Any]) -> str:
+    """Values that say by themselves what they are stand alone: burgers-ad-width64-seed0."""
+    words = [str(value) if key in ("problem", "engine") else f"{key}{value}" for key, value in chosen.items()]
+    return re.sub(r"[^A-Za-z0-9._+-]+", "_", "-".join(words)) or "run"
+
+
+def run_sweep(
+    runs: Sequence[Run],
+    folder: str | Path,
+    workers: int | None = None,
+    ray: str | None = None,
+    gpus_per_run: float = 0.0,
+    retries: int = 2,
+) -> list[Outcome]:
+    """Bring every run to its end and return what became of each, in order.
+
+    Ctrl-C or a polite kill lets every run finish its epoch and save; those runs' status is then "interrupted".
+
+    Args:
+        runs: what to do; see `grid`. A run whose settings leave the number of threads open gets one.
+        folder: holds a folder for each run.
+        workers: processes at work at the same time; by default as many as there are cores for their threads.
+        ray: "auto" or the address of a Ray cluster to run on; "local" starts one here.
+        gpus_per_run: with Ray, the share of a GPU that a run is given; 0.25 puts four runs on one.
+        retries: how often a run is taken up again when its process dies.
+    """
+    runs = [Run(run.name, run.settings.model_copy(update={"threads": run.settings.threads or 1})) for run in runs]
+    folder = Path(folder)
+    _check(runs, workers, ray, gpus_per_run, retries)
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise storage.StorageError(f"Cannot make the folder {str(folder)!r}: {error.strerror or error}.") from error
+    with locked(folder / "sweep.lock"):
+        found = {run.name: outcome(run, folder / run.name) for run in runs}
+        left = [run for run in runs if not found[run.name].final]
+        if left:
+            with _politely_stopped(), SweepProgress(len(runs), len(runs) - len(left)) as shown:
+                try:
+                    with closing(_work(left, folder, workers, ray, gpus_per_run, retries)) as done:
+                        for run, reason in done:
+                            known = outcome(run, folder / run.name)
+                            if reason is not None and not known.final:
+                                known = Outcome(run.name, run.settings, "failed", known.result, reason)
+                            found[run.name] = known
+                            shown.update(known)
+                except KeyboardInterrupt:
+                    reread = {run.name: outcome(run, folder / run.name) for run in left}
+                    found |= {name: now for name, now in reread.items() if found[name].status == "interrupted"}
+        return [found[run.name] for run in runs]
+
+
+def _work(
+    runs: list[Run], folder: Path, workers: int | None, ray: str | None, gpus_per_run: float, retries: int
+) -> Work:
+    threads = max(run.settings.threads or 1 for run in runs)
+    if ray is not None:
+        from dudx.lab import ray_workers
+
+        return ray_workers.work(runs, folder, ray, workers, gpus_per_run, retries)
+    from dudx.lab import local_workers
+
+    return local_workers.work(runs, folder, workers or max(1, cores() // threads), retries)
+
+
+def cores() -> int:
+    """The cores this process may use, which can be fewer than the machine has."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def _check(runs: Sequence[Run], workers: int | None, ray: str | None, gpus_per_run: float, retries: int) -> None:
+    """Find what would make every run fail before the first one begins."""
+    names = [run.name for run in runs]
+    double = next((name for name in names if names.count(name) > 1), None)
+    if double is not None:
+        raise InputError(f"Two runs of the sweep are named {double!r}; each needs a folder of its own.")
+    for name in names:
+        if not name or name in (".", "..") or "/" in name or "\\" in name:
+            raise InputError(f"The name of a run becomes a folder; {name!r} cannot be one.")
+    if workers is not None and workers < 1:
+        raise InputError(f"A sweep needs at least one worker; got {workers}.")
+    if retries < 0:
+        raise InputError(f"The number of retries cannot be negative; got {retries}.")
+    if not 0 <= gpus_per_run <= 1:
+        raise InputError(f"A run uses one GPU or a share of one, 0 to 1; got {gpus_per_run}.")
+    if gpus_per_run and ray is None:
+        raise InputError("GPUs are dealt out by Ray; add --ray local for those of this machine.")
+    for settings in (run.settings for run in runs):
+        look_up(settings.problem, PROBLEMS, "problem")
+        look_up(settings.engine, ENGINES, "engine")
+        look_up(settings.network, NETWORKS, "network")
+        look_up(settings.optimizer, OPTIMIZERS, "optimizer")
+
+
+@contextmanager
+def _politely_stopped() -> Iterator[None]:
+    """A polite kill counts as Ctrl-C."""
+    if threading.current_thread() is not threading.main_thread():  # which alone may set handlers
+        yield
+        return
+    previous = signal.signal(signal.SIGTERM, signal.default_int_handler)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, previous)

@@ -1,0 +1,134 @@
+"""What a sweep found: a line for each run in a file, and the mean over the seeds for a reader. No run is left out."""
+
+from __future__ import annotations
+
+import csv
+import statistics
+import tomllib
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from rich.table import Column, Table
+
+from dudx.errors import InputError
+from dudx.lab import storage
+from dudx.lab.runs import Outcome
+
+COLUMNS = [
+    *("name", "problem", "engine", "seed", "status"),
+    *("l2_relative", "smape", "max_error", "seconds", "steps", "reason"),
+]
+
+
+@dataclass(frozen=True)
+class Group:
+    """The runs that differ in their seeds only."""
+
+    values: tuple[Any, ...]
+    #: How many runs have each status.
+    counts: Counter[str]
+    #: The relative L2 errors of the finished runs that have a reference.
+    errors: list[float]
+    seconds: list[float]
+
+    @property
+    def mean(self) -> float | None:
+        """The mean error of the finished runs."""
+        return statistics.fmean(self.errors) if self.errors else None
+
+    @property
+    def deviation(self) -> float | None:
+        """The sample standard deviation of the errors; unknown for a single run."""
+        return statistics.stdev(self.errors) if len(self.errors) > 1 else None
+
+
+def groups(outcomes: Sequence[Outcome], keys: Sequence[str]) -> list[Group]:
+    """Put runs together whose settings agree in all of these keys."""
+    sorted_out: dict[tuple[Any, ...], list[Outcome]] = {}
+    for outcome in outcomes:
+        sorted_out.setdefault(tuple(getattr(outcome.settings, key) for key in keys), []).append(outcome)
+    found = []
+    for values, members in sorted_out.items():
+        results = [member.result for member in members if member.status == "finished" and member.result is not None]
+        errors = [result["l2_relative"] for result in results if result["l2_relative"] is not None]
+        counts = Counter(member.status for member in members)
+        found.append(Group(values, counts, errors, [result["seconds"] for result in results]))
+    return found
+
+
+def shown(outcomes: Sequence[Outcome], keys: Sequence[str]) -> Table:
+    """A table of the groups, mean ± standard deviation over the finished runs."""
+    table = Table(*keys, Column("relative L2", justify="right", no_wrap=True))
+    for column in ("s a run", "finished", "diverged", "failed"):
+        table.add_column(column, justify="right")
+    for group in groups(outcomes, keys):
+        counts = [str(group.counts[status]) for status in ("finished", "diverged", "failed")]
+        seconds = f"{statistics.fmean(group.seconds):.1f}" if group.seconds else "-"
+        table.add_row(*map(str, group.values), _error(group), seconds, *counts)
+    return table
+
+
+def _error(group: Group) -> str:
+    if group.mean is None:
+        return "-"
+    spread = "" if group.deviation is None else f" ± {100 * group.deviation:.2f}"
+    return f"{100 * group.mean:.2f}{spread} %"
+
+
+def write_csv(path: Path, outcomes: Sequence[Outcome]) -> None:
+    """One line a run."""
+    with storage.atomic(path) as temporary, temporary.open("w", newline="", encoding="utf-8") as file:
+        writer = csv.DictWriter(file, COLUMNS, extrasaction="ignore")
+        writer.writeheader()
+        for outcome in outcomes:
+            settings, result = outcome.settings, outcome.result or {}
+            writer.writerow(
+                {
+                    **result,
+                    "name": outcome.name,
+                    "problem": settings.problem,
+                    "engine": settings.engine,
+                    "seed": settings.seed,
+                    "status": outcome.status,
+                    "steps": result.get("epochs"),
+                    "reason": outcome.reason,
+                }
+            )
+
+
+def parsed_seeds(text: str) -> list[int]:
+    """The seeds of "0-4", "0,1,2" or "0-2,7"."""
+    seeds: list[int] = []
+    for word in text.split(","):
+        first, dash, last = word.strip().partition("-")
+        if not first.isdecimal() or (dash and not last.isdecimal()):
+            raise InputError(f"Seeds are given as 0-4 or 0,1,2; got {text!r}.")
+        seeds.extend(range(int(first), int(last if dash else first) + 1))
+    if not seeds or len(set(seeds)) < len(seeds):
+        raise InputError(f"The seeds {text!r} must be at least one, and each but once.")
+    return seeds
+
+
+def parsed_axes(texts: Sequence[str]) -> dict[str, Any]:
+    """Settings given as KEY=VALUE or KEY=VALUE,VALUE; the latter are lists."""
+    found: dict[str, Any] = {}
+    for text in texts:
+        key, equals, values = text.partition("=")
+        if not equals or not key or not values or key in found:
+            raise InputError(f"A setting is given once, as KEY=VALUE or KEY=VALUE,VALUE; got {text!r}.")
+        if key in ("problem", "engine", "seed"):
+            raise InputError(f"The {key} has its own place in the command; leave out --set {text}.")
+        parts = [_literal(value) for value in values.split(",")]
+        found[key] = parts if len(parts) > 1 else parts[0]
+    return found
+
+
+def _literal(text: str) -> Any:
+    """A number or a truth value if it looks like one, else the text itself."""
+    try:
+        return tomllib.loads(f"value = {text}")["value"]
+    except tomllib.TOMLDecodeError:
+        return text

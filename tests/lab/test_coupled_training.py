@@ -1,0 +1,111 @@
+from __future__ import annotations
+
+import copy
+import shutil
+from pathlib import Path
+
+import pytest
+import torch
+from torch import nn
+
+from dudx import CoupledModelError, PerSampleAD
+from dudx.lab import storage
+from dudx.lab.problems import problem
+from dudx.lab.settings import make_settings
+from dudx.lab.training import Trainer, train
+
+NETWORKS = ["batchnorm", "attention"]
+
+
+def make_trainer(network: str, engine: str, **options: object) -> Trainer:
+    settings = make_settings("poisson", "smoke", network=network, engine=engine, dtype="float64", **options)
+    trainer = Trainer(problem("poisson"), settings, Path())
+    trainer.calibrate()
+    return trainer
+
+
+def gradient(trainer: Trainer) -> torch.Tensor:
+    parts = trainer.objective.draw(torch.Generator().manual_seed(5))
+    trainer.model.zero_grad()
+    trainer._share(parts)
+    return collected(trainer)
+
+
+def collected(trainer: Trainer) -> torch.Tensor:
+    return torch.cat([(torch.zeros_like(p) if p.grad is None else p.grad).flatten() for p in trainer.parameters])
+
+
+@pytest.mark.parametrize("network", NETWORKS)
+@pytest.mark.parametrize(("engine", "tolerance"), [("ad", 1e-10), ("taylor", 1e-10), ("fd", 1e-4)])
+def test_the_equation_is_that_of_each_sample_alone(network: str, engine: str, tolerance: float) -> None:
+    trainer = make_trainer(network, engine, weight_boundary=0.0)
+    ours = gradient(trainer)
+    equation = trainer.objective.draw(torch.Generator().manual_seed(5))[0]
+    trainer.model.zero_grad()
+    equation.residual.loss(trainer.model, equation.points, PerSampleAD()).backward()
+    truth = collected(trainer)
+    assert (ours - truth).abs().max() <= tolerance * truth.abs().max()
+
+
+@pytest.mark.parametrize("network", NETWORKS)
+def test_ignoring_the_influence_gives_another_gradient(network: str) -> None:
+    right, wrong = (gradient(make_trainer(network, "ad", coupled=way)) for way in ("isolate", "ignore"))
+    assert (right - wrong).abs().max() > 1e-2 * right.abs().max()
+
+
+def test_a_condition_sees_the_interior_as_its_context() -> None:
+    trainer = make_trainer("batchnorm", "ad")
+    interior, boundary = trainer.objective.draw(torch.Generator().manual_seed(5))
+    views = trainer.views.training([interior.points, boundary.points])
+    together = nn.Sequential(*copy.deepcopy(trainer.model))
+    hidden = together[1](together[0](torch.cat([interior.points, boundary.points])))
+    normal = (hidden - hidden[: len(interior.points)].mean(0)) / (
+        hidden[: len(interior.points)].var(0, unbiased=False) + together[2].eps
+    ).sqrt()
+    expected = together[3:](normal * together[2].weight + together[2].bias)[len(interior.points) :]
+    assert torch.allclose(views[1](boundary.points), expected, atol=1e-12)
+
+
+def test_running_statistics_follow_the_interior_once_a_step() -> None:
+    trainer = make_trainer("batchnorm", "taylor")
+    plain = copy.deepcopy(trainer.model)
+    plain(trainer.objective.draw(torch.Generator().manual_seed(5))[0].points)
+    gradient(trainer)
+    for ours, expected in zip(trainer.model.buffers(), plain.buffers(), strict=True):
+        assert torch.allclose(ours, expected, atol=1e-12)
+
+
+@pytest.mark.parametrize("network", NETWORKS)
+def test_a_run_of_a_coupled_network_resumes_bit_for_bit(network: str, tmp_path: Path) -> None:
+    settings = make_settings("poisson", "smoke", network=network, engine="sfd", epochs=12)
+    whole, half = tmp_path / "whole", tmp_path / "half"
+
+    def copied() -> None:
+        if storage.read_checkpoint(whole / "checkpoint.pt")["epoch"] == 5:
+            shutil.copytree(whole, half)  # as a kill would have left it
+
+    assert train(settings, whole, saved=copied)["status"] == "finished"
+    assert train(settings, half, resume=True)["status"] == "finished"
+    first, second = (storage.read_checkpoint(folder / "checkpoint.pt")["model"] for folder in (whole, half))
+    assert all(torch.equal(first[key], second[key]) for key in first)
+
+
+def test_the_prediction_of_an_attention_network_does_not_depend_on_the_slices() -> None:
+    trainer = make_trainer("attention", "ad")
+    points = torch.rand(50, 2, dtype=torch.float64).numpy()
+    together = trainer.predict(points)
+    apart = [trainer.predict(points[i : i + 1]) for i in range(len(points))]
+    assert abs(together[:, 0] - [row[0, 0] for row in apart]).max() < 1e-12
+
+
+def test_an_engine_that_needs_no_isolation_gets_the_network_itself() -> None:
+    trainer = make_trainer("batchnorm", "per-sample")
+    assert trainer.views.training([torch.rand(4, 2), torch.rand(4, 2)]) == [trainer.model] * 2
+
+
+def test_slices_of_a_coupled_batch_are_not_taken() -> None:
+    trainer = make_trainer("batchnorm", "ad", chunk=7)
+    assert torch.equal(gradient(trainer), gradient(make_trainer("batchnorm", "ad", chunk="whole")))
+    parts = trainer.objective.draw(trainer.generator)
+    with pytest.raises(CoupledModelError):
+        trainer.objective.gradient([trainer.model] * len(parts), parts, trainer.engine)

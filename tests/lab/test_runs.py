@@ -1,0 +1,61 @@
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+from sweeps import assert_same, epoch
+
+from dudx.errors import InputError
+from dudx.lab import storage, train
+from dudx.lab.locks import LockedError, locked
+from dudx.lab.runs import Run, execute, outcome, packed, unpack
+from dudx.lab.settings import make_settings, to_toml
+from dudx.lab.sweep import grid, run_sweep
+
+
+def test_the_state_of_a_folder(tmp_path: Path) -> None:
+    run = Run("run", make_settings("burgers", "smoke", threads=1))
+    folder = tmp_path / "run"
+    assert (outcome(run, folder).status, outcome(run, folder).reason) == ("interrupted", "not begun")
+    folder.mkdir()
+    storage.write_text(folder / "config.toml", to_toml(run.settings))  # and killed before the first checkpoint
+    (folder / ".checkpoint.pt.4711").write_bytes(b"half a file")
+    assert (outcome(run, folder).status, outcome(run, folder).reason) == ("interrupted", "stopped")
+    assert execute(run, folder).status == "finished"
+    assert {path.name for path in folder.glob(".*")} | {path.name for path in folder.glob("*.lock")} == set()
+    assert "epoch 20/20" in (folder / "train.log").read_text()
+    train(run.settings, tmp_path / "alone")
+    assert_same(folder, tmp_path / "alone")
+    with pytest.raises(InputError, match=r"has batch = 64, not 65; choose another folder, or delete this one"):
+        outcome(Run("run", run.settings.model_copy(update={"batch": 65})), folder)
+    (folder / "result.json").unlink()
+    assert outcome(run, folder).status == "interrupted"
+    assert execute(run, folder).status == "finished"
+    assert_same(folder, tmp_path / "alone")
+
+
+def test_files_travel_also_while_a_run_goes_on(tmp_path: Path) -> None:
+    run = Run("run", make_settings("burgers", "smoke", engine="fd", threads=1))
+    sent: list[dict[str, bytes]] = []
+    execute(run, tmp_path / "there", lambda: sent.append(packed(tmp_path / "there")))
+    assert all("checkpoint.pt" in files and "run.lock" not in files for files in sent)
+    (tmp_path / "here").mkdir()
+    (tmp_path / "here" / "error.txt").write_text("an earlier failure")
+    unpack(sent[2], tmp_path / "here")
+    assert epoch(tmp_path / "here") == 10
+    assert outcome(run, tmp_path / "here").status == "interrupted"
+    assert execute(run, tmp_path / "here").status == "finished"
+    assert_same(tmp_path / "there", tmp_path / "here")
+
+
+def test_a_lock_names_its_holder_and_one_left_behind_does_not_count(tmp_path: Path) -> None:
+    path = tmp_path / "sweep.lock"
+    path.write_text("4711 elsewhere\n")  # as a killed process leaves it
+    with locked(path):
+        assert path.read_text().split()[0] == str(os.getpid())
+        with pytest.raises(LockedError, match=f"Process {os.getpid()} on .* works in .* already"), locked(path):
+            pytest.fail("it was locked")
+        with pytest.raises(LockedError):
+            run_sweep(grid("smoke", problem=["burgers"]), tmp_path)
+    assert not path.exists()

@@ -1,0 +1,64 @@
+"""What the tests of sweeps share: comparing runs, and disturbing them."""
+
+from __future__ import annotations
+
+import signal
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from dudx.lab import storage
+
+#: What depends on the clock or the name, and not on the numbers.
+OTHER = {"seconds", "compile_seconds", "problem"}
+
+
+def assert_same(a: Path, b: Path) -> None:
+    """Two runs found the same, bit for bit."""
+    ours, theirs = (storage.read_checkpoint(folder / "checkpoint.pt")["model"] for folder in (a, b))
+    assert ours.keys() == theirs.keys()
+    assert all(torch.equal(ours[key], theirs[key]) for key in ours)
+    assert _numbers(a) == _numbers(b)
+
+
+def _numbers(folder: Path) -> list[dict[str, Any]]:
+    found = [storage.read_json(folder / "result.json"), *storage.read_table(folder / "metrics.csv")]
+    return [{key: value for key, value in row.items() if key not in OTHER} for row in found]
+
+
+def epoch(folder: Path) -> int:
+    """The epoch of a run's checkpoint, -1 before the first."""
+    path = folder / "checkpoint.pt"
+    return storage.read_checkpoint(path)["epoch"] if path.exists() else -1
+
+
+def wait_until(condition: Callable[[], bool], what: str, seconds: float = 120) -> None:
+    deadline = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < deadline, f"it never came to pass that {what}"
+        time.sleep(0.02)
+
+
+@contextmanager
+def control_c_when(condition: Callable[[], bool]) -> Iterator[None]:
+    """Interrupt the main thread once the condition holds."""
+    over = threading.Event()
+
+    def watch() -> None:
+        while not condition():
+            if over.wait(0.02):
+                return
+        signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGINT)
+
+    watcher = threading.Thread(target=watch)
+    watcher.start()
+    try:
+        yield
+    finally:
+        over.set()
+        watcher.join()
