@@ -63,18 +63,35 @@ def attend(
     factor = query.shape[-1] ** -0.5 if scale is None else scale
     keys, values = key[..., : rows.size, :], value[..., : rows.size, :]
     owners = rows.owners(plain(query).device)
-    own = owners.unsqueeze(1) == torch.arange(rows.size, device=owners.device)
-    scores = torch.matmul(query, keys.transpose(-2, -1)) * factor  # torch.compile cannot follow jets through @
+    query = query * factor
+    scores = torch.matmul(query, keys.transpose(-2, -1))  # torch.compile cannot follow jets through @
     if rows.replace:
-        scores = torch.where(own, (query * key).sum(-1, keepdim=True) * factor, scores)
+        scores = _with_own(scores, owners, (query * key).sum(-1, keepdim=True))
     if is_causal:
         masks = [*masks, torch.ones(rows.size, rows.size, dtype=torch.bool, device=owners.device).tril()]
     weights = attention_weights(scores, [_of_rows(rows, mask, owners) for mask in masks])
     attended = torch.matmul(weights, values)
     if rows.replace:
-        of_own = torch.where(own, weights, torch.zeros_like(weights)).sum(-1, keepdim=True)
-        attended = attended + of_own * (value - values[..., owners, :])
+        attended = attended + _own(weights, owners) * (value - values[..., owners, :])
     return attended, weights
+
+
+def _with_own(scores: Any, owners: Tensor, own: Any) -> Any:
+    """The scores, (…, total, B), with each row's score for its own sample replaced by (…, total, 1)."""
+    if isinstance(scores, Tensor):
+        return scores.scatter(-1, owners.unsqueeze(1).expand(own.shape), own)
+    return torch.where(_is_own(scores, owners), own, scores)
+
+
+def _own(weights: Any, owners: Tensor) -> Any:
+    """The weight that each row gives its own sample, (…, total, 1)."""
+    if isinstance(weights, Tensor):
+        return weights.gather(-1, owners.unsqueeze(1).expand(*weights.shape[:-1], 1))
+    return torch.where(_is_own(weights, owners), weights, torch.zeros_like(weights)).sum(-1, keepdim=True)
+
+
+def _is_own(scores: Any, owners: Tensor) -> Tensor:
+    return owners.unsqueeze(1) == torch.arange(scores.shape[-1], device=owners.device)
 
 
 def _of_rows(rows: Rows, mask: Any, owners: Tensor) -> Any:

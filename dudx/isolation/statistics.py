@@ -67,6 +67,27 @@ def moments(rows: Rows, x: Any, within: Sequence[int] = ()) -> tuple[Any, Any, A
     return mean, variance, mean + shift, variance + squares - shift * shift
 
 
+def _centred(rows: Rows, x: Any, within: Sequence[int]) -> tuple[Any, Any, Any, Any, Any]:
+    """The context's mean, variance and deviations; every query's deviation from its own mean, and its own variance.
+
+    With c = l - m and y = e - m, a query's mean is m + (y - c)/B and its variance v + (y² - c²)/B - (y - c)²/B².
+    Collected in powers of y there is little that depends on the query, and so little to be differentiated.
+    """
+    if within or not rows.replace:
+        mean, variance, own_mean, own_variance = moments(rows, x, within)
+        context, queries = rows.split(x)
+        return mean, variance, context - mean, queries - own_mean, own_variance
+    context, queries = rows.split(x)
+    mean = context.mean(0, keepdim=True)
+    away = context - mean
+    variance = (away * away).mean(0, keepdim=True)
+    share = 1 / rows.size
+    leaving, y = rows.exchange(away, queries - mean)
+    still = variance - leaving * leaving * (share + share**2)
+    own_variance = still + y * (y * (share - share**2) + leaving * (2 * share**2))
+    return mean, variance, away, y * (1 - share) + leaving * share, own_variance
+
+
 @mixing_rule(F.batch_norm)
 def _batch_norm(
     rows: Rows,
@@ -84,15 +105,12 @@ def _batch_norm(
         return function(x, running_mean, running_var, weight, bias, training, momentum, eps)
     # Half precision is too coarse for sums of squares; the fused kernels also compute in single precision.
     wide = x.float() if x.dtype in _HALF else x
-    mean, variance, own_mean, own_variance = moments(rows, wide, tuple(range(2 - x.ndim, 0)))
+    mean, variance, away, of_queries, own_variance = _centred(rows, wide, tuple(range(2 - x.ndim, 0)))
     if rows.update_statistics:
         count = rows.size * math.prod(x.shape[2:])
         _follow(running_mean, mean, momentum)
         _follow(running_var, variance * (count / (count - 1)), momentum)
-    context, queries = rows.split(wide)
-    normal = rows.join(
-        (context - mean) * torch.rsqrt(variance + eps), (queries - own_mean) * torch.rsqrt(own_variance + eps)
-    )
+    normal = rows.join(away * torch.rsqrt(variance + eps), of_queries * torch.rsqrt(own_variance + eps))
     normal = normal.to(x.dtype) if wide is not x else normal
     channels = (1, -1, *[1] * (x.ndim - 2))
     normal = normal if weight is None else normal * weight.reshape(channels)

@@ -188,7 +188,6 @@ def test_own_code_meets_a_fresh_process_every_time(
 
 def call(monkeypatch: pytest.MonkeyPatch, *arguments: str) -> int:
     monkeypatch.setattr(sys, "argv", ["dudx", "sweep", *arguments])
-    monkeypatch.setenv("COLUMNS", "160")
     with pytest.raises(SystemExit) as stop:
         cli.main()
     return int(stop.value.code or 0)

@@ -1,0 +1,551 @@
+from __future__ import annotations
+
+import csv
+import re
+import shutil
+import subprocess
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from sweeps import control_c_when
+
+from dudx.errors import InputError
+from dudx.lab import cli, local_workers, reproduction, storage
+from dudx.lab.estimates import estimate
+from dudx.lab.experiments import EXPERIMENTS
+from dudx.lab.experiments.base import Found, Measurement, named
+from dudx.lab.experiments.data import Data
+from dudx.lab.experiments.profile import load
+from dudx.lab.measuring import Measuring
+from dudx.lab.report import write_report
+from dudx.lab.runs import Outcome, Run, Work, execute
+from dudx.lab.settings import make_settings
+from dudx.lab.training import train
+
+SMOKE = load("smoke")
+EVERYTHING = list(EXPERIMENTS.values())
+
+
+@pytest.fixture(scope="module")
+def smoke(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """All experiments from end to end, by the command."""
+    out = tmp_path_factory.mktemp("results") / "smoke"
+    command = ["reproduce", "--all", "--profile", "smoke", "--out", str(out), "--workers", "1"]
+    done = subprocess.run([sys.executable, "-m", "dudx.lab.cli", *command], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.count("Written: ") == len(artefacts(out))
+    return out
+
+
+@pytest.fixture
+def copied(smoke: Path, tmp_path: Path) -> Path:
+    return shutil.copytree(smoke, tmp_path / "copy")
+
+
+def artefacts(folder: Path) -> dict[str, bytes]:
+    """The tables and figures."""
+    paths = [path for kind in ("tables", "figures") for path in (folder / kind).glob("*")]
+    return {str(path.relative_to(folder)): path.read_bytes() for path in sorted(paths)}
+
+
+def times(folder: Path) -> dict[str, int]:
+    kinds = ("runs/*", "measurements", "data/*", "tables", "figures")
+    paths = [path for kind in kinds for path in folder.glob(f"{kind}/*")]
+    return {str(path.relative_to(folder)): path.stat().st_mtime_ns for path in paths}
+
+
+def changed(before: Mapping[str, int], folder: Path) -> set[str]:
+    now = times(folder)
+    assert before.keys() <= now.keys()
+    return {name for name, at in now.items() if before.get(name) != at}
+
+
+def read_csv(path: Path) -> list[dict[str, str]]:
+    with path.open(newline="", encoding="utf-8") as file:
+        return list(csv.DictReader(file))
+
+
+class Idle:
+    """Stands in for workers and measuring where there is nothing to do."""
+
+    def __init__(self, *arguments: object):
+        raise AssertionError("there is nothing to do")
+
+
+@pytest.fixture
+def idle(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(local_workers, "work", Idle)
+    monkeypatch.setattr(reproduction, "Measuring", Idle)
+
+
+def call(monkeypatch: pytest.MonkeyPatch, *arguments: str) -> int:
+    monkeypatch.setattr(sys, "argv", ["dudx", *arguments])
+    monkeypatch.setenv("COLUMNS", "200")
+    with pytest.raises(SystemExit) as stop:
+        cli.main()
+    return int(stop.value.code or 0)
+
+
+# -- from end to end -------------------------------------------------------------------------------------------------
+
+
+def test_every_experiment_leaves_data_and_what_is_made_of_them(smoke: Path) -> None:
+    for name, experiment in EXPERIMENTS.items():
+        data = Data(smoke / "data" / name)
+        work = {run.name for run in experiment.runs(SMOKE)} | {m.name for m in experiment.measurements(SMOKE)}
+        assert work
+        assert data.configs().keys() == work
+        assert sum(entry["times"] for entry in data.environments()) == len(work)
+        assert (smoke / "tables" / f"{name}.md").exists() == (experiment.tables is not None)
+        assert (smoke / "tables" / f"{name}.csv").exists() == (experiment.tables is not None)
+        assert (smoke / "figures" / f"{name}.png").exists() == (experiment.figure is not None)
+        assert experiment.tables or experiment.figure
+
+
+def test_a_run_that_several_experiments_need_is_trained_once(smoke: Path) -> None:
+    needed = [run for experiment in EVERYTHING for run in experiment.runs(SMOKE)]
+    folders = [path.name for path in (smoke / "runs").iterdir() if path.is_dir()]
+    assert len(folders) == len({repr(run.settings) for run in needed}) < len(needed)
+    shared = {run.name for run in EXPERIMENTS["fig-1"].runs(SMOKE)}
+    assert shared < {run.name for run in EXPERIMENTS["table-poisson"].runs(SMOKE)}
+
+
+def test_every_seed_has_a_line_with_the_numbers_of_its_run(smoke: Path) -> None:
+    rows = read_csv(smoke / "data" / "table-burgers" / "runs.csv")
+    assert [(row["engine"], row["seed"]) for row in rows] == [
+        (engine, seed) for engine in ("ad", "fd", "efd", "sfd", "taylor") for seed in "01"
+    ]
+    for row in rows:
+        result = storage.read_json(smoke / "runs" / row["name"] / "result.json")
+        assert float(row["l2_relative"]) == result["l2_relative"]
+        assert float(row["seconds"]) == result["seconds"]
+    steps = read_csv(smoke / "data" / "table-burgers" / "steps.csv")
+    assert {(row["epoch"], row["order"]) for row in steps} == {(epoch, order) for epoch in "03" for order in "12"}
+
+
+def test_tables_have_the_published_numbers_beside_ours(smoke: Path) -> None:
+    rows = read_csv(smoke / "tables" / "table-heat.csv")
+    text = (smoke / "tables" / "table-heat.csv").read_text()
+    assert [row["method"] for row in rows] == ["AD", "FD", "eFD", "sFD", "Taylor (ours)"]
+    assert "2.66 ± 0.38" in text.splitlines()[2]
+    assert all(row["finished"] == "2 of 2" for row in rows)
+    assert "equal FD" in (smoke / "tables" / "table-summary.md").read_text()
+
+
+def test_the_scaling_of_the_best_step_is_the_published_one(smoke: Path) -> None:
+    with (smoke / "tables" / "table-1.csv").open(encoding="utf-8") as file:
+        _, *rows = csv.reader(file)
+    assert [row[0] for row in rows] == ["FP64", "FP32", "FP16", "BF16"]
+    for row in rows:
+        assert (row[2], row[4], row[8]) == (row[3], row[5], row[9])  # each beside what is published
+        assert 0.3 < float(row[7]) < 10  # C₁
+
+
+def test_only_isolation_has_each_sample_own_derivative(smoke: Path) -> None:
+    rows = read_csv(smoke / "data" / "appendix-b" / "discrepancy.csv")
+    assert len(rows) == 3 * 2 * 2
+    for row in rows:
+        rounding = 1e-5 if row["dtype"] == "float32" else 1e-13
+        assert float(row["isolated_ad"]) < rounding
+        assert float(row["isolated_taylor"]) < rounding
+        assert (float(row["batched_ad"]) > 0.01 * float(row["scale"])) == (row["network"] != "mlp")
+
+
+def test_the_cost_of_every_way_is_measured(smoke: Path) -> None:
+    rows = read_csv(smoke / "data" / "fig-4" / "cost.csv")
+    assert {row["status"] for row in rows} == {"ok"}
+    assert {(row["network"], row["way"]) for row in rows} >= {
+        ("mlp", "per-sample AD"),
+        ("attention", "isolated Taylor"),
+    }
+    at = {(row["network"], row["way"], row["batch"]): float(row["seconds"]) for row in rows}
+    assert at["mlp", "per-sample AD", "16"] > 2 * at["mlp", "FD", "16"]
+
+
+def test_the_report_has_every_table_figure_and_claim(smoke: Path) -> None:
+    write_report(smoke)
+    text, page = ((smoke / name).read_text() for name in ("report.md", "report.html"))
+    assert "Missing" not in text
+    for name, experiment in EXPERIMENTS.items():
+        assert f"## {name}: {experiment.title}" in text
+        for claim in experiment.claims(Data(smoke / "data" / name)):
+            assert claim.text in text
+    pictures = sum(experiment.figure is not None for experiment in EVERYTHING)
+    assert page.count("data:image/png;base64,") == pictures == text.count("](figures/")
+    assert f"| table-poisson | 0.1.0 | {torch.__version__} |" in text
+
+
+# -- what is there is left alone ---------------------------------------------------------------------------------------
+
+
+def test_data_alone_make_the_same_tables_and_figures(smoke: Path, tmp_path: Path, idle: None) -> None:
+    shutil.copytree(smoke / "data", tmp_path / "kept" / "data")
+    reproduction.from_data(reproduction.with_data(tmp_path / "kept"), tmp_path / "kept", tmp_path / "new")
+    assert artefacts(tmp_path / "new") == artefacts(smoke)
+
+
+def test_a_second_time_nothing_is_done(copied: Path, idle: None) -> None:
+    before = times(copied)
+    done = reproduction.reproduce(EVERYTHING, SMOKE, copied)
+    assert (done.written, done.failed, done.incomplete) == ([], {}, [])
+    assert changed(before, copied) == set()
+
+
+def test_only_what_is_missing_is_made_again(copied: Path, idle: None) -> None:
+    before, made = times(copied), artefacts(copied)
+    missing = ["tables/table-poisson.md", "figures/fig-2.png", "data/table-heat/runs.csv", "data/fig-1/solution.npz"]
+    for name in missing:
+        (copied / name).unlink()
+    done = reproduction.reproduce(EVERYTHING, SMOKE, copied)
+    assert sorted(done.written) == [copied / "figures/fig-2.png", copied / "tables/table-poisson.md"]
+    assert changed(before, copied) == {*missing, "figures/fig-1.png"}  # drawn again, as its data are new
+    assert artefacts(copied) == made
+
+
+def test_only_a_missing_run_and_a_missing_measurement_are_done_again(
+    copied: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    done: list[str] = []
+
+    def work(runs: Sequence[Run], folder: Path, *others: object) -> Work:
+        for run in runs:
+            done.append(run.name)
+            execute(run, folder / run.name)
+            yield run, None
+
+    class Measured(Idle):
+        def __init__(self) -> None:
+            pass
+
+        def __enter__(self) -> Measured:
+            return self
+
+        def __exit__(self, *error: object) -> None:
+            pass
+
+        def result(self, function: str, arguments: Mapping[str, Any]) -> dict[str, Any]:
+            done.append(function)
+            return {"status": "ok", "seconds": 0.5, "median": 0.5, "steps": 1, "megabytes": 7.0}
+
+    monkeypatch.setattr(local_workers, "work", work)
+    monkeypatch.setattr(reproduction, "Measuring", Measured)
+    run = EXPERIMENTS["fig-1"].runs(SMOKE)[0].name
+    measurement = next(m for m in EXPERIMENTS["fig-4"].measurements(SMOKE) if m.name == "cost-mlp-fd-8")
+    before, errors = times(copied), storage.read_json(copied / "runs" / run / "result.json")["l2_relative"]
+    shutil.rmtree(copied / "runs" / run)
+    (copied / "measurements" / measurement.file).unlink()
+    reproduction.reproduce(EVERYTHING, SMOKE, copied)
+    assert done == [run, measurement.function]
+    assert storage.read_json(copied / "runs" / run / "result.json")["l2_relative"] == errors
+    redone = {name for name in changed(before, copied) if name.startswith(("runs", "measurements"))}
+    assert {name.split("/")[1] for name in redone} == {run, measurement.file}
+    assert "mlp,FD,8,ok,0.5,0.5,1,7.0," in (copied / "data/fig-4/cost.csv").read_text()
+
+
+# -- what goes wrong is shown, and what is stopped goes on -----------------------------------------------------------------
+
+
+def outcomes(runs: Sequence[Run], statuses: Sequence[str]) -> list[Outcome]:
+    result = {"l2_relative": 0.5, "smape": 50.0, "max_error": 1.0, "seconds": 1.0, "epochs": 6}
+    ends: dict[str, Any] = {"finished": ("finished", result, None), "failed": ("failed", None, "bang")}
+    return [Outcome(run.name, run.settings, *ends[status]) for run, status in zip(runs, statuses, strict=True)]
+
+
+@pytest.mark.parametrize(
+    ("name", "words"),
+    [
+        (
+            "table-poisson",
+            "| AD | 50.00 | 13.67 ± 0.55 | 50.00 | 1.41 ± 0.31 | 1.000 | 0.032 ± 0.008 | 1 | 1 of 2, 1 failed |",
+        ),
+        ("table-summary", "50.00 (1 not finished)"),
+        ("fig-5", "50.00 (1 not finished)"),
+        ("coupled-training", "1 of 2, 1 failed"),
+        ("fig-1", None),
+    ],
+)
+def test_runs_that_fail_are_counted(name: str, words: str | None, tmp_path: Path) -> None:
+    experiment = EXPERIMENTS[name]
+    runs = experiment.runs(SMOKE)
+    statuses = ["failed" if run.settings.seed == 0 else "finished" for run in runs]
+    reproduction.collect(experiment, Found(outcomes(runs, statuses), tmp_path / "runs"), tmp_path)
+    reproduction.present(experiment, tmp_path, tmp_path)
+    if words is not None:
+        assert words in (tmp_path / "tables" / f"{name}.md").read_text()
+        assert ",bang" in (tmp_path / "data" / name / "runs.csv").read_text()
+    if experiment.figure is not None:
+        assert (tmp_path / "figures" / f"{name}.png").read_bytes().startswith(b"\x89PNG")
+
+
+@pytest.mark.parametrize("name", [e.name for e in EVERYTHING])
+def test_everything_may_fail_and_is_still_shown(name: str, tmp_path: Path) -> None:
+    experiment = EXPERIMENTS[name]
+    runs = experiment.runs(SMOKE)
+    measured = [(m, {"status": "failed", "reason": "bang"}) for m in experiment.measurements(SMOKE)]
+    found = Found(outcomes(runs, ["failed"] * len(runs)), tmp_path / "runs", measured)
+    reproduction.collect(experiment, found, tmp_path)
+    assert reproduction.present(experiment, tmp_path, tmp_path)
+    assert {claim.verdict for claim in experiment.claims(Data(tmp_path / "data" / name))} <= {"undecided"}
+
+
+class Scripted:
+    """A measuring server that answers as it is told, and may be interrupted."""
+
+    answers: Mapping[int, Any] = {}
+    asked: list[int] = []
+
+    def __enter__(self) -> Scripted:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        pass
+
+    def result(self, function: str, arguments: Mapping[str, Any]) -> dict[str, Any]:
+        self.asked.append(arguments["batch"])
+        answer = self.answers[arguments["batch"]]
+        if answer is KeyboardInterrupt:
+            raise KeyboardInterrupt
+        return answer
+
+
+def ladder(batches: Sequence[int]) -> dict[str, Measurement]:
+    before: Measurement | None = None
+    found = {}
+    for batch in batches:
+        before = Measurement(
+            f"m{batch}", "f", {"batch": batch}, before, lambda r: None if r["status"] == "ok" else "no"
+        )
+        found[before.file] = before
+    return found
+
+
+def test_larger_batches_are_not_tried_where_a_smaller_one_is_too_much(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(reproduction, "Measuring", Scripted)
+    monkeypatch.setattr(Scripted, "asked", [])
+    monkeypatch.setattr(Scripted, "answers", {1: {"status": "ok"}, 2: {"status": "memory", "reason": "much"}})
+    wanted = ladder([1, 2, 4, 8])
+    found = reproduction.measured(wanted, tmp_path, stopped=False)
+    assert [found[name]["status"] for name in wanted] == ["ok", "memory", "not tried", "not tried"]
+    assert Scripted.asked == [1, 2]
+    assert len(list(tmp_path.iterdir())) == 2
+
+
+def test_a_measurement_that_failed_is_tried_again_and_an_interrupted_one_goes_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(reproduction, "Measuring", Scripted)
+    monkeypatch.setattr(Scripted, "asked", [])
+    wanted = {m.file: m for m in (Measurement(f"m{batch}", "f", {"batch": batch}) for batch in (1, 2, 3))}
+    bad = {"status": "failed", "reason": "bang"}
+    monkeypatch.setattr(Scripted, "answers", {1: {"status": "ok"}, 2: bad, 3: KeyboardInterrupt})
+    found = reproduction.measured(wanted, tmp_path, stopped=False)
+    assert [found.get(name, {}).get("status") for name in wanted] == ["ok", "failed", None]
+    monkeypatch.setattr(Scripted, "answers", dict.fromkeys((2, 3), {"status": "ok"}))
+    found = reproduction.measured(wanted, tmp_path, stopped=False)
+    assert [result["status"] for result in found.values()] == ["ok"] * 3
+    assert Scripted.asked == [1, 2, 3, 2, 3]
+
+
+def test_control_c_leaves_everything_to_go_on_from(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("COLUMNS", "200")
+    command = ["reproduce", "table-poisson", "fig-2", "--profile", "smoke", "--workers", "1", "--out", str(tmp_path)]
+    with control_c_when(lambda: any(tmp_path.glob("runs/*/result.json"))):
+        assert call(monkeypatch, *command) == 130
+    said = capsys.readouterr()
+    assert "stopped before fig-2, table-poisson were complete; the same command goes on" in said.err
+    finished = {path: path.stat().st_mtime_ns for path in tmp_path.glob("runs/*/result.json")}
+    assert 0 < len(finished) < 8
+    assert not (tmp_path / "tables").exists()
+    assert call(monkeypatch, *command) == 0
+    assert {path: path.stat().st_mtime_ns for path in finished} == finished
+    assert (tmp_path / "tables" / "table-poisson.md").exists()
+    assert (tmp_path / "figures" / "fig-2.png").exists()
+
+
+def test_two_at_a_time_in_one_folder_are_refused(tmp_path: Path) -> None:
+    from dudx.lab.locks import LockedError, locked
+
+    with locked(tmp_path / "reproduce.lock"), pytest.raises(LockedError):
+        reproduction.reproduce(EVERYTHING, SMOKE, tmp_path)
+
+
+# -- measuring ---------------------------------------------------------------------------------------------------------
+
+
+def test_measurements_have_processes_of_their_own() -> None:
+    cost = {"network": "mlp", "way": "FD", "width": 32, "depth": 2, "threads": 1, "seconds": 0.0, "device": "cpu"}
+    function = "dudx.lab.experiments.cost:measure"
+    with Measuring() as server:
+        assert server.result("builtins:dict", {"status": "ok"}) == {"status": "ok"}
+        one, other = server.result("os:getpid", {}), server.result("os:getpid", {})
+        assert one != other
+        raised = server.result("math:sqrt", {"x": 1})
+        died = server.result("os:abort", {})
+        small, large = (server.result(function, {**cost, "memory_cap": 999, "batch": b}) for b in (2**13, 2**14))
+        capped = server.result(function, {**cost, "memory_cap": 2, "batch": 2**14})
+    assert raised["status"] == "failed"
+    assert raised["reason"].startswith("TypeError")
+    assert died == {"status": "failed", "reason": "Its process died by signal 6 (SIGABRT)."}
+    # A step of twice the batch needs twice the memory: values, and what the backward pass needs of them.
+    assert large["megabytes"] == pytest.approx(2 * small["megabytes"], rel=0.25)
+    assert small["megabytes"] > 5 * 2**13 * 2 * 32 * 4 / 2**20  # five evaluations through two layers
+    assert capped["status"] == "memory"
+
+
+# -- profiles, plans, the command ----------------------------------------------------------------------------------------
+
+
+def test_the_paper_profile_is_the_published_protocol() -> None:
+    paper = load("paper")
+    runs = EXPERIMENTS["table-heat"].runs(paper)
+    assert len(runs) == 5 * 25
+    settings = runs[0].settings
+    assert (settings.epochs, settings.batch, settings.width, settings.depth) == (20_000, 8192, 256, 4)
+    assert (settings.optimizer, settings.learning_rate, settings.recalibrate) == ("adam", 1e-3, 4000)
+    intervals = {run.settings.recalibrate for run in EXPERIMENTS["fig-5"].runs(paper)}
+    assert intervals == {1, 4, 10, 40, 100, 400, 1000, 4000, 10_000}
+    pretrained = EXPERIMENTS["appendix-b"].measurements(paper)[0].arguments
+    assert (pretrained["epochs"], pretrained["pretraining_batch"], pretrained["points"]) == (2000, 256, 64)
+
+
+def test_the_cpu_profile_has_seeds_enough_to_compare() -> None:
+    cpu = load("cpu")
+    assert cpu.accuracy["poisson"].seeds >= 5
+    assert min(plan.seeds for plan in (*cpu.accuracy.values(), *cpu.interval.values(), cpu.coupled)) >= 3
+    assert all(experiment.runs(cpu) or experiment.measurements(cpu) for experiment in EVERYTHING)
+
+
+def test_a_run_is_named_after_its_settings() -> None:
+    one, same, other = (
+        named(make_settings("poisson", "smoke", engine="fd", network="batchnorm", coupled="ignore", width=width))
+        for width in (8, 8, 9)
+    )
+    assert one == same
+    assert re.fullmatch(r"poisson-fd-batchnorm-ignore-seed0-[0-9a-f]{8}", one.name)
+    assert one.name != other.name
+
+
+def test_on_poisson_efd_is_fd_which_is_why_it_is_not_run_twice(tmp_path: Path) -> None:
+    for engine in ("fd", "efd"):
+        train(make_settings("poisson", "smoke", engine=engine), tmp_path / engine)
+    ours, theirs = (storage.read_checkpoint(tmp_path / engine / "checkpoint.pt")["model"] for engine in ("fd", "efd"))
+    assert all(torch.equal(ours[key], theirs[key]) for key in ours)
+
+
+def test_a_plan_tells_what_is_left_and_what_it_costs(
+    smoke: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    command = [
+        "reproduce",
+        "fig-1",
+        "table-poisson",
+        "fig-2",
+        "appendix-b",
+        "--profile",
+        "smoke",
+        "--plan",
+        "--workers",
+        "2",
+    ]
+    assert call(monkeypatch, *command, "--out", str(tmp_path / "none")) == 0
+    said = capsys.readouterr().out
+    assert re.search(r"fig-1 +│ poisson sfd, 6 epochs +│ +1 │ +1 │", said)
+    assert re.search(r"table-poisson +│ poisson sfd, 6 epochs +│ +1 │ +1 │", said)  # the other seed is counted above
+    assert re.search(r"fig-2 +│ fp32 +│ +2 │ +2 │", said)
+    assert re.search(r"In all \d+ core-seconds of training and \d+ s of measurements: about .* with 2 workers", said)
+    assert not (tmp_path / "none").exists()
+    plan = estimate(EVERYTHING, SMOKE, smoke)
+    assert (plan.runs, plan.measurements) == (0, 0)
+    assert all(line.left == 0 for line in plan.lines)
+
+
+def test_the_estimate_of_a_run_is_its_epochs_calibrations_and_evaluations(monkeypatch: pytest.MonkeyPatch) -> None:
+    from dudx.lab import estimates
+
+    monkeypatch.setattr(estimates, "_speed", lambda settings: (0.1, 2.0, 30.0))
+    plan = estimate([EXPERIMENTS["fig-1"]], load("paper"), Path("nowhere"))
+    # 20 000 epochs, 5 calibrations, an evaluation every 500 epochs and two at the end.
+    assert plan.runs == pytest.approx(20_000 * 0.1 + 5 * 2.0 + 42 * 30.0)
+    assert plan.wall(2) == pytest.approx(plan.runs / 2)
+
+
+def test_the_list_names_them_all(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    monkeypatch.setattr(sys, "argv", ["dudx", "reproduce", "--list"])
+    with pytest.raises(SystemExit) as stop:
+        cli.main()
+    assert not stop.value.code
+    said = capsys.readouterr().out
+    assert all(name in said for name in EXPERIMENTS)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "sentence"),
+    [
+        (["table-9", "--out", "x"], "There is no experiment named 'table-9'; there are fig-1, table-1, "),
+        (["--out", "x"], "Name the experiments to reproduce, or give --all"),
+        (["fig-1", "--all", "--out", "x"], "Name the experiments to reproduce, or give --all"),
+        (["fig-1"], "Say where the results go"),
+        (["fig-1", "--out", "x", "--profile", "cpux"], "did you mean 'cpu'"),
+        (["fig-1", "--out", "x", "--profile", "no.toml"], "cannot be read"),
+        (["fig-1", "--out", "x", "--profile", "bad.toml"], "cost.seconds is not right"),
+        (["fig-1", "--out", "x", "--profile", "smoke", "--workers", "0"], "at least one worker"),
+        (["fig-1", "--out", "x", "--profile", "smoke", "--device", "gpu"], "device is not right"),
+        (["--from-data", "nowhere"], "There are no data in 'nowhere/data'"),
+        (["fig-4", "--from-data", "nowhere"], "There are no data of 'fig-4' in 'nowhere/data'"),
+    ],
+)
+def test_hostile_arguments_are_one_sentence(
+    arguments: list[str], sentence: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Any
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    shipped = Path(reproduction.__file__).parent / "experiments" / "profiles" / "smoke.toml"
+    (tmp_path / "bad.toml").write_text(shipped.read_text().replace("seconds = 0.01", 'seconds = "long"'))
+    assert call(monkeypatch, "reproduce", *arguments) == 1
+    said = capsys.readouterr().err
+    assert sentence in said
+    assert said.count("\n") == 1
+
+
+@pytest.mark.parametrize(
+    ("file", "content", "sentence"),
+    [
+        ("fig-1/solution.npz", b"PK no archive", "solution.npz' is damaged"),
+        ("fig-2/curves.npz", None, "There is no file"),
+        ("table-heat/runs.csv", b"name,problem\nx,heat\n", "runs.csv' is damaged: line 2 has no 'engine'"),
+        ("fig-5/runs.csv", b"\xff\xfe\x00binary", "runs.csv' is damaged"),
+        ("fig-4/cost.csv", b"", "cost.csv' is damaged: it has no rows"),
+        ("table-1/optima.csv", "tiny", "is no number"),
+        ("table-poisson/configs.json", b"{", "configs.json' cannot be read"),
+        ("table-poisson/configs.json", b"[1]", "configs.json' is damaged"),
+    ],
+)
+def test_damaged_data_are_one_sentence(
+    file: str, content: Any, sentence: str, smoke: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Any
+) -> None:
+    path = tmp_path / "data" / file
+    shutil.copytree((smoke / "data" / file).parent, path.parent)
+    if content is None:
+        path.unlink()
+    elif isinstance(content, str):  # in place of the first step
+        text = path.read_text()
+        path.write_text(text.replace(text.splitlines()[1].split(",")[5], content))
+    else:
+        path.write_bytes(content)
+    assert call(monkeypatch, "reproduce", "--from-data", str(tmp_path)) == 1
+    said = capsys.readouterr().err
+    assert sentence in said
+    assert said.count("\n") == 1
+
+
+def test_an_experiment_that_is_not_there_is_named() -> None:
+    with pytest.raises(InputError, match="There is no experiment named 'fig-6'; there are fig-1"):
+        reproduction.chosen(["fig-1", "fig-6"])
+    assert [e.name for e in reproduction.chosen(["fig-4", "fig-1"])] == ["fig-1", "fig-4"]

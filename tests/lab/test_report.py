@@ -1,0 +1,340 @@
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Callable, Sequence
+from html.parser import HTMLParser
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from scipy import stats
+
+from dudx.errors import InputError
+from dudx.lab.experiments import EXPERIMENTS, claims
+from dudx.lab.experiments.claims import Claim
+from dudx.lab.experiments.data import Data, write_data
+from dudx.lab.experiments.published import published
+from dudx.lab.experiments.statistics import best, compare
+from dudx.lab.experiments.tables import Cell, Table, counted, percent, scientific, spread, times
+from dudx.lab.report import write_report
+from dudx.lab.settings import make_settings
+
+NOISE = (1.0, 1.1, 0.93, 1.05, 0.97)  # of the seeds, the same for all engines, as points are
+JITTER = (0.99, 1.01, 1.0, 1.005, 0.995)
+
+
+def errors(level: float, jitter: Sequence[float] = (1.0,) * 5) -> dict[int, float]:
+    return {seed: level * noise * more for seed, (noise, more) in enumerate(zip(NOISE, jitter, strict=True))}
+
+
+# -- statistics ------------------------------------------------------------------------------------------------------
+
+
+def test_a_comparison_is_the_paired_test_of_the_logarithms() -> None:
+    a, b = errors(0.02, JITTER), errors(0.01)
+    found = compare(a, {**b, 9: 5.0})  # a seed that only one of them has does not count
+    assert found is not None
+    reference = stats.ttest_rel(np.log(list(a.values())), np.log(list(b.values())))
+    assert found.p == pytest.approx(reference.pvalue)
+    low, high = reference.confidence_interval(0.95)
+    assert (found.low, found.high) == pytest.approx((math.exp(low), math.exp(high)))
+    assert found.ratio == pytest.approx(2, rel=1e-3)
+    assert found.pairs == 5
+
+
+def test_comparisons_at_the_edge() -> None:
+    assert compare({0: 1.0}, {0: 2.0}) is None
+    assert compare({}, {0: 2.0}) is None
+    equal = compare(errors(0.01), errors(0.01))
+    assert equal is not None
+    assert not equal.significant
+    constant = compare(errors(0.02), errors(0.01))  # the same factor for every seed
+    assert constant is not None
+    assert constant.significant
+    assert constant.ratio == pytest.approx(2)
+
+
+def test_the_best_is_bold_only_where_something_is_worse() -> None:
+    tied = {"ad": errors(0.01), "fd": errors(0.01, JITTER)}
+    assert best(tied) == set()
+    assert best({**tied, "sfd": errors(0.03, JITTER)}) == {"ad", "fd"}
+    assert best({**tied, "sfd": errors(0.003, JITTER)}) == {"sfd"}
+    assert best({"ad": errors(0.01), "fd": {}}) == set()
+
+
+def test_verdicts_of_comparisons() -> None:
+    a_little = compare(errors(0.01001, JITTER), errors(0.01))
+    much = compare(errors(0.03, JITTER), errors(0.01))
+    assert claims.same(compare(errors(0.01, JITTER), errors(0.01)), 1e-5, 5e-4)[0] == "held"
+    assert claims.same(compare(errors(0.0102), errors(0.01)), 2e-4, 5e-4)[0] == "held in part"
+    assert claims.same(much, 2e-2, 5e-4)[0] == "did not hold"
+    assert claims.same(a_little, 1e-3, 5e-4)[0] == "undecided"
+    assert claims.same(None, 0.0, 0.0)[0] == "undecided"
+    assert [claims.smaller(much)[0], claims.larger(much)[0]] == ["did not hold", "held"]
+    assert [claims.smaller(a_little)[0], claims.larger(a_little)[0]] == ["undecided", "undecided"]
+    assert [claims.at_least(r, 2.0) for r in (3.0, 1.5, 1.2, 0.8, None)] == [
+        *("held", "held", "held in part", "did not hold", "undecided")
+    ]
+
+
+# -- claims of each experiment, on data made up so that they hold, and so that they do not ----------------------------
+
+
+def run_rows(problem: str, levels: dict[str, dict[int, float]], **more: Any) -> list[dict[str, Any]]:
+    return [
+        {
+            "name": "-".join([problem, engine, *map(str, more.values()), str(seed)]),
+            **{"problem": problem, "engine": engine, "network": "mlp", "coupled": "isolate", "recalibrate": 250},
+            **{"seed": seed, "status": "finished", "epochs": 10, "l2_relative": error, "smape": 5.0, "max_error": 0.1},
+            **{"seconds": 1.0, "step": "", "reason": "", **more},
+        }
+        for engine, by_seed in levels.items()
+        for seed, error in by_seed.items()
+    ]
+
+
+def put(folder: Path, experiment: str, **files: list[dict[str, Any]]) -> Data:
+    """Data of an experiment, with what stands beside all data."""
+    data = Data(folder / "data" / experiment)
+    for name, rows in files.items():
+        write_data(data.folder / f"{name}.csv", rows)
+    settings = make_settings("poisson", "smoke").model_dump(exclude_none=True)
+    names = [row["name"] for row in next(iter(files.values())) if "name" in row]
+    write_data(data.folder / "configs.json", dict.fromkeys(names, settings))
+    write_data(data.folder / "environment.json", {"1": {"dudx": "0.1.0", "torch": "2", "commit": "abc", "times": 3}})
+    return data
+
+
+def verdicts(data: Data, experiment: str) -> dict[str, str]:
+    found: list[Claim] = EXPERIMENTS[experiment].claims(data)
+    return {claim.text: claim.verdict for claim in found}
+
+
+@pytest.mark.parametrize(
+    ("sfd", "expected"), [(0.005, "held"), (0.02, "did not hold"), (0.01, "undecided")], ids=["better", "worse", "same"]
+)
+def test_accuracy_on_poisson(sfd: float, expected: str, tmp_path: Path) -> None:
+    levels = {"ad": errors(0.01), "fd": errors(0.01, JITTER), "sfd": errors(sfd, JITTER)}
+    found = verdicts(put(tmp_path, "table-poisson", runs=run_rows("poisson", levels)), "table-poisson")
+    assert found == {
+        "Poisson 2D: FD (eq. eFD) is as accurate as AD": "held",
+        "Poisson 2D: sFD is more accurate than AD": expected,
+    }
+
+
+def test_accuracy_on_burgers(tmp_path: Path) -> None:
+    levels = {"ad": errors(0.01), "fd": errors(0.05, JITTER), "efd": errors(0.01, JITTER), "sfd": errors(0.04, JITTER)}
+    found = verdicts(put(tmp_path, "table-burgers", runs=run_rows("burgers", levels)), "table-burgers")
+    assert found == {
+        "Burgers 1D: FD is as accurate as AD": "did not hold",
+        "Burgers 1D: eFD is as accurate as AD": "held",
+        "Burgers 1D: sFD is less accurate than AD": "held",
+    }
+
+
+def interval_rows(problem: str, engine: str, error_at: Callable[[int], float]) -> list[dict[str, Any]]:
+    return [
+        row
+        for interval in (1, 10, 100, 500)
+        for row in run_rows(problem, {engine: errors(error_at(interval), JITTER)}, recalibrate=interval)
+    ]
+
+
+def test_flatness_in_the_interval(tmp_path: Path) -> None:
+    flat = interval_rows("burgers", "fd", lambda interval: 0.01 if interval < 500 else 0.02)
+    steep = interval_rows("burgers", "sfd", lambda interval: 0.01 * interval**0.2)
+    text = "Burgers 1D: the error is flat in the recalibration interval up to 100 epochs"
+    twice = "Burgers 1D: sFD fails when steps are calibrated twice in a training"
+    assert verdicts(put(tmp_path / "a", "fig-5", runs=flat), "fig-5") == {text: "held"}
+    assert verdicts(put(tmp_path / "b", "fig-5", runs=steep), "fig-5") == {text: "did not hold", twice: "held"}
+    assert verdicts(put(tmp_path / "c", "fig-5", runs=flat + steep), "fig-5")[text] == "held in part"
+    stable = interval_rows("burgers", "sfd", lambda interval: 0.01)
+    assert verdicts(put(tmp_path / "d", "fig-5", runs=stable), "fig-5") == {text: "held", twice: "undecided"}
+
+
+def cost_rows(batched_ad: float, memory: float) -> list[dict[str, Any]]:
+    """FD takes 1 ms and 10 MiB; the batched idiom takes as much more, and the loop a thousand times as much."""
+    factors = {"batched AD": (batched_ad, memory), "per-sample AD": (1000.0, 60.0), "FD": (1.0, 1.0)}
+    return [
+        {"network": network, "way": way, "batch": batch, "status": "ok"}
+        | {"seconds": 1e-3 * batch * time, "megabytes": 10 * batch * space, "reason": ""}
+        for network in ("mlp", "batchnorm")
+        for way, (time, space) in factors.items()
+        for batch in (64, 128, 256)
+    ]
+
+
+def test_cost(tmp_path: Path) -> None:
+    faster, less = (
+        "plain MLP: FD is faster than batched AD at every batch",
+        "plain MLP: a step with FD takes half the memory of one with batched AD",
+    )
+    good = verdicts(put(tmp_path / "a", "fig-4", cost=cost_rows(2.5, 2.1)), "fig-4")
+    assert (good[faster], good[less]) == ("held", "held")
+    assert good["MLP with BN: per-sample AD takes one to two orders of magnitude more memory than FD"] == "held"
+    assert (
+        good["MLP with BN: per-sample AD is two to three orders of magnitude slower than FD"] == "held in part"
+    )  # 1000 of 1600
+    bad = verdicts(put(tmp_path / "b", "fig-4", cost=cost_rows(0.7, 0.9)), "fig-4")
+    assert (bad[faster], bad[less]) == ("did not hold", "did not hold")
+    mixed = cost_rows(2.5, 1.2)
+    mixed[0]["seconds"] = 1e-6  # at one batch AD is faster
+    found = verdicts(put(tmp_path / "c", "fig-4", cost=mixed), "fig-4")
+    assert (found[faster], found[less]) == ("held in part", "held in part")
+
+
+def discrepancy_rows(batched_ad: float, batched_fd: float) -> list[dict[str, Any]]:
+    return [
+        {"network": network, "seed": seed, "dtype": dtype, "status": "ok", "loss": 0.1, "scale": 2.0, "reason": ""}
+        | {"batched_ad": batched_ad * noise, "batched_fd": batched_fd * noise * jitter}
+        | {"isolated_ad": 1e-7, "isolated_fd": 1e-3, "isolated_taylor": 1e-7 * jitter}
+        for network in ("mlp", "batchnorm", "attention")
+        for dtype in ("float32", "float64")
+        for seed, (noise, jitter) in enumerate(zip(NOISE, JITTER, strict=True))
+    ]
+
+
+def test_coupled_networks(tmp_path: Path) -> None:
+    wrong = "MLP with attention: the derivative of the sum over samples is wrong"
+    closer = "MLP with attention: differences on the whole batch come closer"
+    found = verdicts(put(tmp_path / "a", "appendix-b", discrepancy=discrepancy_rows(8.0, 0.7)), "appendix-b")
+    assert (found[wrong], found[closer]) == ("held", "held")
+    assert found["MLP with BN: isolation comes closer still"] == "held"
+    found = verdicts(put(tmp_path / "b", "appendix-b", discrepancy=discrepancy_rows(1e-4, 2e-4)), "appendix-b")
+    assert (found[wrong], found[closer]) == ("did not hold", "did not hold")
+
+
+def test_training_coupled_networks(tmp_path: Path) -> None:
+    rows = run_rows("poisson", {"ad": errors(0.02), "taylor": errors(0.02, JITTER)}, network="batchnorm")
+    rows += run_rows("poisson", {"ad": errors(0.2, JITTER)}, network="batchnorm", coupled="ignore")
+    found = verdicts(put(tmp_path, "coupled-training", runs=rows), "coupled-training")
+    assert found["MLP with BN: isolated Taylor trains as well as isolated AD"] == "held"
+    assert found["MLP with BN: trained by the derivative of the sum, the solution is worse"] == "held"
+    assert found["MLP with attention: trained by the derivative of the sum, the solution is worse"] == "undecided"
+
+
+@pytest.mark.parametrize(("constant", "expected"), [(2.5, "held"), (40.0, "did not hold")])
+def test_the_constant_of_the_best_step(constant: float, expected: str, tmp_path: Path) -> None:
+    rows = [
+        {
+            "format": name,
+            "network": seed,
+            "order": order,
+            "status": "ok",
+            "epsilon": epsilon,
+            "rmse": 1e-3,
+            "reason": "",
+        }
+        | {"step": constant * epsilon ** (1 / (order + 2))}
+        for name, epsilon in (("fp64", 2.2e-16), ("fp32", 1.2e-7), ("bf16", 7.8e-3))
+        for seed in range(3)
+        for order in (1, 2)
+    ]
+    (claim,) = EXPERIMENTS["fig-3"].claims(put(tmp_path, "fig-3", optima=rows))
+    assert claim.verdict == expected
+    assert f"FP32 {constant:.1f}" in claim.evidence
+
+
+# -- tables ------------------------------------------------------------------------------------------------------------
+
+
+def test_tables_as_markdown_and_csv() -> None:
+    table = Table("Errors.", ["method", "L2"], [["AD", Cell("1.0 ± 0.1", True)], ["F|D", "2"]], ["A note."])
+    assert table.markdown() == (
+        "Errors.\n\n| method | L2 |\n| --- | ---: |\n| AD | **1.0 ± 0.1** |\n| F\\|D | 2 |\n\nA note.\n"
+    )
+    assert table.csv() == "method,L2\nAD,1.0 ± 0.1\nF|D,2\n"
+
+
+def test_how_numbers_read() -> None:
+    assert [spread([], 2), spread([0.0123], 2, 100), spread([1.0, 3.0], 1)] == ["-", "1.23", "2.0 ± 1.4"]
+    assert [scientific(v) for v in (None, 0.0, 8.2e-4, 0.79, 12345.0)] == ["-", "0", "8.2e-04", "0.79", "1.2e+04"]
+    assert [times(v) for v in (None, 1.5, 14.0, 360.0)] == ["-", "1.50×", "14.0×", "360×"]
+    assert [percent(v) for v in (2.5, 0.123, 0.0123)] == ["250 %", "12 %", "1.2 %"]
+    statuses = ["finished", "diverged", "finished", "failed"]
+    assert counted([{"status": status} for status in statuses]) == "2 of 4, 1 diverged, 1 failed"
+
+
+# -- the report --------------------------------------------------------------------------------------------------------
+
+
+class Page(HTMLParser):
+    """Checks that elements are closed in order, and collects what a page refers to."""
+
+    def __init__(self, text: str):
+        super().__init__()
+        self.open: list[str] = []
+        self.sources: list[str] = []
+        self.anchors: set[str] = set()
+        self.links: set[str] = set()
+        self.feed(text)
+        self.close()
+        assert self.open == []
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        given = dict(attrs)
+        if tag not in ("meta", "img"):
+            self.open.append(tag)
+        if tag == "img":
+            assert given["alt"]
+        self.sources += [given[key] or "" for key in ("src",) if key in given]
+        self.links |= {given["href"] or ""} if "href" in given else set()
+        self.anchors |= {f"#{given['id']}"} if "id" in given else set()
+
+    def handle_endtag(self, tag: str) -> None:
+        assert self.open.pop() == tag
+
+
+@pytest.fixture
+def reported(tmp_path: Path) -> Path:
+    levels = {"ad": errors(0.02), "fd": errors(0.02, JITTER), "sfd": errors(0.01, JITTER), "taylor": errors(0.02)}
+    put(tmp_path, "table-poisson", runs=run_rows("poisson", levels))
+    put(tmp_path, "fig-4", cost=cost_rows(2.5, 2.1))
+    assert write_report(tmp_path) == [tmp_path / "report.md", tmp_path / "report.html"]
+    return tmp_path
+
+
+def test_a_report_says_what_held_with_both_numbers_and_what_is_missing(reported: Path) -> None:
+    text = (reported / "report.md").read_text()
+    (claim,) = re.findall(r"^\| Poisson 2D: sFD is more accurate than AD .*$", text, re.MULTILINE)
+    assert "| AD 1.41 %, sFD 1.11 % | **held** | sFD / AD: 0.5" in claim
+    assert "paired t-test of the logarithms" in claim
+    assert re.search(r"^\| sFD \|.*\| \*\*1\.0\d ± 0\.0\d\*\* \| 1\.11 ± 0\.39 \|", text, re.MULTILINE)
+    missing = next(line for line in text.splitlines() if line.startswith("Missing"))
+    for name in EXPERIMENTS:
+        assert (name in missing) == (name not in ("table-poisson", "fig-4"))
+    assert "![fig-4: Time and memory of a training step](figures/fig-4.png)" in text
+    assert (reported / "figures" / "fig-4.png").exists()
+
+
+def test_the_page_is_whole_and_needs_nothing_else(reported: Path) -> None:
+    text = (reported / "report.html").read_text()
+    page = Page(text)
+    assert len(page.sources) == 1
+    assert all(source.startswith("data:image/png;base64,iVBOR") for source in page.sources)
+    assert page.links <= page.anchors
+    assert "prefers-color-scheme: dark" in text
+    assert 'name="viewport"' in text
+    assert '<td class="held"><strong>held</strong></td>' in text
+
+
+def test_what_is_written_on_the_page_is_text_and_not_markup(tmp_path: Path) -> None:
+    rows = run_rows("poisson", {"ad": errors(0.02), "fd": errors(0.02)})
+    put(tmp_path, "table-poisson", runs=rows)
+    write_data(tmp_path / "data/table-poisson/environment.json", {"1": {"processor": "<script>x</script>"}})
+    write_report(tmp_path)
+    assert "<script>" not in (tmp_path / "report.html").read_text()
+
+
+def test_a_folder_without_data_is_one_sentence(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="There are no data in"):
+        write_report(tmp_path)
+
+
+def test_published_numbers_are_those_of_the_paper() -> None:
+    assert published("table-poisson")["sfd"]["l2_relative"] == [1.11, 0.39]
+    assert published("table-heat")["fd"]["max_error"] == [0.564, 0.018]
+    assert published("appendix-b")["attention"] == {"batched_ad": 7.4, "batched_fd": 2.1}
+    assert published("coupled-training") == {}
