@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import importlib.util
 import math
 import subprocess
@@ -33,3 +34,12 @@ def test_the_problem_of_ones_own_trains_and_moves_its_unknown(tmp_path: Path, mo
     start = math.log(10 * 0.01 / math.pi)
     assert result["unknowns"]["log_nu"] != pytest.approx(start, abs=1e-6)
     assert "log_nu" in (tmp_path / "run" / "metrics.csv").read_text().splitlines()[0]
+
+
+@pytest.mark.parametrize("samples", [4, None], ids=["estimate", "exact"])
+def test_the_laplacian_in_many_dimensions_trains(samples: int | None, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(str(EXAMPLES))
+    solve = importlib.import_module("many_dimensions").solve
+    before, _ = solve(20, samples, epochs=1, batch=64)
+    after, _ = solve(20, samples, epochs=150, batch=64)
+    assert after < 0.5 * before
