@@ -24,10 +24,10 @@ lint: $(READY)
 types: $(READY)
 	$(BIN)/pyright
 
-# Solves Poisson's equation with stochastic finite differences; the picture is out/demo/solution.png.
+# Solves Poisson's equation; the picture is out/demo/solution.png.
 demo: $(READY)
 	rm -rf out/demo
-	$(BIN)/dudx train poisson --engine sfd --out out/demo
+	$(BIN)/dudx train poisson --out out/demo
 
 bench: $(READY)
 	$(BIN)/python benchmarks/training_step.py

@@ -1,8 +1,9 @@
 """The results as a Markdown table, and as a picture of time and memory against the batch.
 
-    cd benchmarks && ../.venv/bin/python -m peers.report [--out ../runs/peers] [--problem burgers] [--width 128]
+    cd benchmarks && ../.venv/bin/python -m peers.report [--out ../runs/peers] [--problem poisson] [--publish ../docs]
 
-Tables hold every problem and width; the picture shows one of them.
+Tables hold every problem and width; the picture shows one of them. To publish is to put table, picture and the rows
+themselves where the documentation shows them.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ from __future__ import annotations
 import argparse
 import itertools
 import math
+import shutil
 import textwrap
 from collections.abc import Sequence
 from pathlib import Path
@@ -59,9 +61,10 @@ def main() -> None:
     """Write the table and the picture beside the results."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--out", type=Path, default=HERE.parent / "runs" / "peers")
-    parser.add_argument("--problem", default="burgers")
+    parser.add_argument("--problem", default="poisson")
     parser.add_argument("--width", type=int, default=128)
     parser.add_argument("--threads", type=int, default=2)
+    parser.add_argument("--publish", type=Path, help="a folder for benchmarks.md, benchmarks.csv and images/peers.png")
     options = parser.parse_args()
     rows = [row for row in Results(options.out / "results.csv").rows.values() if row.threads == options.threads]
     if not rows:
@@ -75,6 +78,12 @@ def main() -> None:
     path = options.out / f"{options.problem}-{options.width}.png"
     draw(shown, path)
     print(path)
+    if options.publish:
+        shutil.copyfile(table, options.publish / "benchmarks.md")
+        shutil.copyfile(path, options.publish / "images" / "peers.png")
+        published = Results(options.publish / "benchmarks.csv", fresh=True)
+        for row in rows:
+            published.add(row)
 
 
 # -- the table -----------------------------------------------------------------------------------------------------

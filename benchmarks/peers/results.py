@@ -38,9 +38,11 @@ class Row:
 class Results:
     """The rows of a file, and a way to add more."""
 
-    def __init__(self, path: Path):
+    def __init__(self, path: Path, fresh: bool = False):
         self.path = path
         self.rows: dict[tuple[str, int, int, int, str], Row] = {}
+        if fresh:
+            path.unlink(missing_ok=True)
         if path.exists():
             with path.open(newline="", encoding="utf-8") as file:
                 for row in map(_parsed, csv.DictReader(file)):

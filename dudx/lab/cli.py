@@ -58,7 +58,10 @@ def train(
     recalibrate: Annotated[int | None, typer.Option(help="epochs between calibrations of the step")] = None,
     reference: Annotated[Path | None, typer.Option(help="a COMSOL data file to score against in addition")] = None,
     compile: Annotated[bool | None, typer.Option(help="use torch.compile; pays off in long runs")] = None,
-    chunk: Annotated[int | None, typer.Option(help="rows at once, to save memory")] = None,
+    chunk: Annotated[str | None, typer.Option(help="points at once: a number, auto, or whole")] = None,
+    coupled: Annotated[
+        str | None, typer.Option(help="samples that influence each other: isolate them, or ignore it, which is wrong")
+    ] = None,
     device: Annotated[str | None, typer.Option(help="cpu or cuda")] = None,
     threads: Annotated[int | None, typer.Option(help="CPU threads")] = None,
     tensorboard: Annotated[bool | None, typer.Option(help="write TensorBoard events too")] = None,
@@ -68,7 +71,7 @@ def train(
 
     Example: dudx train poisson --engine sfd --out runs/poisson
     """
-    from dudx.lab import plots, training
+    from dudx.lab import distributed, plots, training
     from dudx.lab.settings import make_settings
 
     options: dict[str, Any] = {
@@ -87,15 +90,17 @@ def train(
         "device": device,
         "threads": threads,
         "compile": compile,
-        "chunk": chunk,
+        "chunk": int(chunk) if chunk and chunk.isdecimal() else chunk,
+        "coupled": coupled,
         "tensorboard": tensorboard,
     }
     settings = training.settings_of(out, options) if resume else make_settings(problem, profile, **options)
     if settings.problem != problem:
         raise training.InputError(f"The run in {str(out)!r} is of the problem {settings.problem!r}, not {problem!r}.")
-    result = training.train(settings, out, resume=resume)
-    pictures = plots.plot_run(out)
-    _show_result(result, out, pictures)
+    result = (distributed if distributed.launched() else training).train(settings, out, resume=resume)
+    if not distributed.first():
+        raise typer.Exit({"finished": 0, "diverged": 3, "interrupted": 130}[result["status"]])
+    _show_result(result, out, plots.plot_run(out))
     if result["status"] == "diverged":
         print(
             f"dudx: the loss is not finite after epoch {result['epochs']}; try a smaller learning rate.",
@@ -126,6 +131,50 @@ def _show_result(result: dict[str, Any], out: Path, pictures: list[Path]) -> Non
 
 def _percent(value: float | None) -> str:
     return "-" if value is None else f"{100 * value:.2f} %"
+
+
+@app.command()
+def sweep(
+    problems: Annotated[list[str], typer.Argument(help="one or more problems, named as for `dudx train`")],
+    out: Annotated[Path, typer.Option(help="holds a folder for each run, and sweep.csv")],
+    engines: Annotated[str | None, typer.Option(help="engines, separated by commas; else the profile's")] = None,
+    seeds: Annotated[str, typer.Option(help="seeds: 0-4, or 0,1,2")] = "0-4",
+    profile: Profile = "cpu",
+    set_: Annotated[
+        list[str] | None, typer.Option("--set", help="any other setting, KEY=VALUE; several values are an axis")
+    ] = None,
+    workers: Annotated[int | None, typer.Option(help="runs at the same time; by default, what the cores allow")] = None,
+    ray: Annotated[str | None, typer.Option(help="auto or an address: run on a Ray cluster; local starts one")] = None,
+    gpus_per_run: Annotated[float, typer.Option(help="with --ray, each run's share of a GPU, 0 to 1")] = 0.0,
+) -> None:
+    """Run problems × engines × seeds, and compare. Stop it at any time; the same command goes on.
+
+    Example: dudx sweep poisson heat --engines ad,fd,sfd --seeds 0-4 --out runs/compare
+    """
+    from dudx.lab import sweep_table
+    from dudx.lab.sweep import grid, run_sweep
+
+    further = sweep_table.parsed_axes(set_ or [])
+    if gpus_per_run:
+        further.setdefault("device", "cuda")
+    compared = {"engine": engines.split(",")} if engines else {}
+    axes = {"problem": problems, **compared, **further, "seed": sweep_table.parsed_seeds(seeds)}
+    outcomes = run_sweep(grid(profile, **axes), out, workers, ray, gpus_per_run)
+    sweep_table.write_csv(out / "sweep.csv", outcomes)
+    varied = [key for key, values in further.items() if isinstance(values, list)]
+    console.print(sweep_table.shown(outcomes, ["problem", "engine", *varied]))
+    for outcome in outcomes:
+        if outcome.status == "failed":
+            print(f"dudx: {outcome.name} failed: {outcome.reason}", file=sys.stderr)
+    finished = sum(outcome.status == "finished" for outcome in outcomes)
+    if any(outcome.status == "interrupted" for outcome in outcomes):
+        print(
+            f"dudx: stopped with {finished} of {len(outcomes)} runs finished; the same command goes on.",
+            file=sys.stderr,
+        )
+        raise typer.Exit(130)
+    if finished < len(outcomes):
+        raise typer.Exit(3)
 
 
 @app.command()
@@ -221,6 +270,78 @@ def plot(run: Annotated[Path, typer.Argument(help="the folder of a run")]) -> No
 
     for path in plots.plot_run(run):
         console.print(f"Drawn: {path}")
+
+
+@app.command()
+def doctor(
+    network: Annotated[str, typer.Argument(help="package.module:factory, a module that is there, or mlp, batchnorm …")],
+    points: Annotated[int, typer.Option(help="random points in the batch")] = 64,
+    inputs: Annotated[int | None, typer.Option(help="variables; else those of the first Linear layer")] = None,
+    low: Annotated[float, typer.Option(help="the least value of every variable")] = -1.0,
+    high: Annotated[float, typer.Option(help="the largest value of every variable")] = 1.0,
+    seed: Annotated[int, typer.Option(help="decides the network's start and the points")] = 0,
+    evaluation: Annotated[bool, typer.Option("--eval", help="look at evaluation mode")] = False,
+) -> None:
+    """Tell whether the samples of a network influence each other, in which layers, and what to do.
+
+    The exit code is 0 if samples are independent, 4 if they influence each other, 1 for an error.
+
+    Example: dudx doctor mypackage.networks:make --inputs 3
+    """
+    from dudx.lab.doctor import examine
+
+    explanation = examine(network, points, inputs, low, high, seed, evaluation)
+    print(explanation)
+    if explanation.coupled:
+        raise typer.Exit(4)
+
+
+@app.command()
+def reproduce(
+    experiments: Annotated[list[str] | None, typer.Argument(help="names of experiments; see --list")] = None,
+    out: Annotated[Path | None, typer.Option(help="the folder of runs, data, tables and figures")] = None,
+    profile: Annotated[str, typer.Option(help="how large: cpu, paper, smoke, or a .toml file of your own")] = "cpu",
+    every: Annotated[bool, typer.Option("--all", help="all experiments")] = False,
+    list_: Annotated[bool, typer.Option("--list", help="list the experiments")] = False,
+    plan: Annotated[
+        bool, typer.Option("--plan", help="only say what would be run, and how long it takes here")
+    ] = False,
+    from_data: Annotated[
+        Path | None, typer.Option(help="make tables and figures of the data in this folder; nothing is trained")
+    ] = None,
+    workers: Annotated[int | None, typer.Option(help="runs at the same time; by default, what the cores allow")] = None,
+    device: Annotated[str | None, typer.Option(help="cpu or cuda")] = None,
+    ray: Annotated[str | None, typer.Option(help="auto or an address: run on a Ray cluster; local starts one")] = None,
+    gpus_per_run: Annotated[float, typer.Option(help="with --ray, each run's share of a GPU, 0 to 1")] = 0.0,
+) -> None:
+    """Run the paper's experiments and put our tables and figures beside the published numbers.
+
+    Stop it at any time; the same command goes on.
+
+    Example: dudx reproduce table-poisson fig-4 --profile cpu --out results/cpu
+    """
+    from dudx.lab import reproduction_command as command
+
+    if list_:
+        _list_names("experiment", command.titles())
+    elif from_data is not None:
+        command.redraw(experiments or [], from_data, out or from_data)
+    else:
+        chosen = command.Choice(experiments or [], every, profile, device or ("cuda" if gpus_per_run else None))
+        code = command.show_plan(chosen, out, workers) if plan else command.run(chosen, out, workers, ray, gpus_per_run)
+        raise typer.Exit(code)
+
+
+@app.command()
+def report(folder: Annotated[Path, typer.Argument(help="the folder of a reproduction")]) -> None:
+    """Write a report of a reproduction, as Markdown and as one HTML page: what held, every table and figure.
+
+    Example: dudx report results/cpu
+    """
+    from dudx.lab.report import write_report
+
+    for path in write_report(folder):
+        console.print(f"Written: {path}")
 
 
 if __name__ == "__main__":

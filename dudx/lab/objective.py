@@ -63,7 +63,7 @@ class Objective:
         self.conditions = [(c, sizes[c.kind], weights[c.kind]) for c in problem.conditions]
         self.residuals = [problem.residual, *(condition.residual for condition in problem.conditions)]
         self.chunks: dict[str, int] = {}
-        if settings.compile:
+        if settings.engine == "taylor" if settings.compile == "auto" else settings.compile:
             self.residuals = [residual.compiled() for residual in self.residuals]
 
     @property

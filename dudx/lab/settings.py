@@ -50,7 +50,9 @@ class Settings(BaseModel):
     schedule: Literal["cosine", "constant"] = "cosine"
     lbfgs_epochs: int = Field(0, ge=0, description="a second phase of L-BFGS after the first optimizer")
 
-    compile: bool = Field(False, description="torch.compile, for the engines that can; takes seconds to start")
+    compile: bool | Literal["auto"] = Field(
+        False, description="torch.compile, which takes seconds to start; auto for taylor, which gains most"
+    )
     chunk: int | Literal["auto", "whole"] = Field(
         "auto", description="points at once: a number, as many as keep the cache warm, or the whole batch"
     )

@@ -7,11 +7,12 @@ import subprocess
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 import torch
 from sweeps import control_c_when
+from typer.testing import CliRunner
 
 from dudx.errors import InputError
 from dudx.lab import cli, local_workers, reproduction, storage
@@ -246,7 +247,7 @@ def test_only_a_missing_run_and_a_missing_measurement_are_done_again(
     assert "mlp,FD,8,ok,0.5,0.5,1,7.0," in (copied / "data/fig-4/cost.csv").read_text()
 
 
-# -- what goes wrong is shown, and what is stopped goes on -----------------------------------------------------------------
+# -- what goes wrong is shown, and what is stopped goes on -----------------------------------------------------------
 
 
 def outcomes(runs: Sequence[Run], statuses: Sequence[str]) -> list[Outcome]:
@@ -295,8 +296,8 @@ def test_everything_may_fail_and_is_still_shown(name: str, tmp_path: Path) -> No
 class Scripted:
     """A measuring server that answers as it is told, and may be interrupted."""
 
-    answers: Mapping[int, Any] = {}
-    asked: list[int] = []
+    answers: ClassVar[Mapping[int, Any]] = {}
+    asked: ClassVar[list[int]] = []
 
     def __enter__(self) -> Scripted:
         return self
@@ -346,7 +347,7 @@ def test_a_measurement_that_failed_is_tried_again_and_an_interrupted_one_goes_on
     monkeypatch.setattr(Scripted, "answers", {1: {"status": "ok"}, 2: bad, 3: KeyboardInterrupt})
     found = reproduction.measured(wanted, tmp_path, stopped=False)
     assert [found.get(name, {}).get("status") for name in wanted] == ["ok", "failed", None]
-    monkeypatch.setattr(Scripted, "answers", dict.fromkeys((2, 3), {"status": "ok"}))
+    monkeypatch.setattr(Scripted, "answers", {batch: {"status": "ok"} for batch in (2, 3)})
     found = reproduction.measured(wanted, tmp_path, stopped=False)
     assert [result["status"] for result in found.values()] == ["ok"] * 3
     assert Scripted.asked == [1, 2, 3, 2, 3]
@@ -356,18 +357,17 @@ def test_control_c_leaves_everything_to_go_on_from(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setenv("COLUMNS", "200")
-    command = ["reproduce", "table-poisson", "fig-2", "--profile", "smoke", "--workers", "1", "--out", str(tmp_path)]
+    command = ["reproduce", "table-poisson", "--profile", "smoke", "--workers", "1", "--out", str(tmp_path)]
     with control_c_when(lambda: any(tmp_path.glob("runs/*/result.json"))):
         assert call(monkeypatch, *command) == 130
     said = capsys.readouterr()
-    assert "stopped before fig-2, table-poisson were complete; the same command goes on" in said.err
+    assert "stopped before table-poisson was complete; the same command goes on" in said.err
     finished = {path: path.stat().st_mtime_ns for path in tmp_path.glob("runs/*/result.json")}
     assert 0 < len(finished) < 8
     assert not (tmp_path / "tables").exists()
     assert call(monkeypatch, *command) == 0
     assert {path: path.stat().st_mtime_ns for path in finished} == finished
     assert (tmp_path / "tables" / "table-poisson.md").exists()
-    assert (tmp_path / "figures" / "fig-2.png").exists()
 
 
 def test_two_at_a_time_in_one_folder_are_refused(tmp_path: Path) -> None:
@@ -395,12 +395,12 @@ def test_measurements_have_processes_of_their_own() -> None:
     assert raised["reason"].startswith("TypeError")
     assert died == {"status": "failed", "reason": "Its process died by signal 6 (SIGABRT)."}
     # A step of twice the batch needs twice the memory: values, and what the backward pass needs of them.
-    assert large["megabytes"] == pytest.approx(2 * small["megabytes"], rel=0.25)
+    assert large["megabytes"] == pytest.approx(2 * small["megabytes"], rel=0.1)
     assert small["megabytes"] > 5 * 2**13 * 2 * 32 * 4 / 2**20  # five evaluations through two layers
     assert capped["status"] == "memory"
 
 
-# -- profiles, plans, the command ----------------------------------------------------------------------------------------
+# -- profiles, plans, the command -------------------------------------------------------------------------------------
 
 
 def test_the_paper_profile_is_the_published_protocol() -> None:
@@ -484,6 +484,13 @@ def test_the_list_names_them_all(monkeypatch: pytest.MonkeyPatch, capsys: pytest
     assert not stop.value.code
     said = capsys.readouterr().out
     assert all(name in said for name in EXPERIMENTS)
+
+
+@pytest.mark.parametrize("command", ["reproduce", "report"])
+def test_help_teaches(command: str) -> None:
+    shown = CliRunner().invoke(cli.app, [command, "--help"])
+    assert shown.exit_code == 0
+    assert f"dudx {command}" in shown.stdout  # an example
 
 
 @pytest.mark.parametrize(

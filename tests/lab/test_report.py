@@ -72,6 +72,10 @@ def test_verdicts_of_comparisons() -> None:
     assert claims.same(much, 2e-2, 5e-4)[0] == "did not hold"
     assert claims.same(a_little, 1e-3, 5e-4)[0] == "undecided"
     assert claims.same(None, 0.0, 0.0)[0] == "undecided"
+    loose = compare(errors(0.01, (3.0, 0.3, 1.0, 2.0, 0.5)), errors(0.01))
+    assert loose is not None
+    assert not loose.significant
+    assert claims.same(loose, 0.0, 1.0)[0] == "undecided"  # however close the means, anything may be true
     assert [claims.smaller(much)[0], claims.larger(much)[0]] == ["did not hold", "held"]
     assert [claims.smaller(a_little)[0], claims.larger(a_little)[0]] == ["undecided", "undecided"]
     assert [claims.at_least(r, 2.0) for r in (3.0, 1.5, 1.2, 0.8, None)] == [
@@ -317,7 +321,7 @@ def test_the_page_is_whole_and_needs_nothing_else(reported: Path) -> None:
     assert page.links <= page.anchors
     assert "prefers-color-scheme: dark" in text
     assert 'name="viewport"' in text
-    assert '<td class="held"><strong>held</strong></td>' in text
+    assert '<td class="held words"><strong>held</strong></td>' in text
 
 
 def test_what_is_written_on_the_page_is_text_and_not_markup(tmp_path: Path) -> None:

@@ -1,0 +1,66 @@
+"""What the pictures of experiments share beyond `dudx.lab.plots`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+
+import matplotlib as mpl
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.ticker import LogFormatter
+
+from dudx.lab import plots, storage
+
+#: A colour and a marker for each engine or way, the same in every picture.
+ENGINE_STYLES = {
+    "ad": (plots.COLOURS[6], "o"),
+    "fd": (plots.COLOURS[0], "s"),
+    "efd": (plots.COLOURS[2], "^"),
+    "sfd": (plots.COLOURS[1], "D"),
+    "taylor": (plots.COLOURS[3], "v"),
+}
+
+
+@contextmanager
+def grid(path: Path, rows: int, columns: int, size: tuple[float, float]) -> Iterator[tuple[Figure, list[list[Axes]]]]:
+    """Rows and columns of axes in the common style, written to `path` whole or not at all."""
+    with mpl.rc_context(plots.STYLE):
+        figure = Figure(figsize=size, layout="constrained")
+        yield figure, figure.subplots(rows, columns, squeeze=False).tolist()
+        with storage.atomic(path) as temporary:
+            figure.savefig(temporary, format="png")
+
+
+class _Plain(LogFormatter):
+    """Ticks of a logarithmic axis as plain numbers: 0.5, 20, 300."""
+
+    def __call__(self, x: float, pos: int | None = None) -> str:
+        return f"{x:.4g}" if super().__call__(x, pos) else ""
+
+
+def drawn(axes: Axes) -> bool:
+    """Whether there is anything to be seen; empty axes cannot be logarithmic."""
+    return any(len(np.atleast_1d(line.get_xdata())) for line in axes.lines)
+
+
+def plain_log(axes: Axes, x: Sequence[float] | None = (), y: Sequence[float] | None = ()) -> None:
+    """Logarithmic axes with plain numbers: at the given ticks, or at those found fit; None leaves an axis alone."""
+    for axis, scale, ticks in ((axes.xaxis, axes.set_xscale, x), (axes.yaxis, axes.set_yscale, y)):
+        if ticks is None or not drawn(axes):
+            continue
+        scale("log")
+        for kind in ("major", "minor"):
+            getattr(axis, f"set_{kind}_formatter")(_Plain(labelOnlyBase=False, minor_thresholds=(2, 0.5)))
+        if ticks:
+            axis.set_ticks(list(ticks), [f"{tick:g}" for tick in ticks])
+            axis.set_ticks([], minor=True)
+
+
+def notice(path: Path, text: str) -> None:
+    """A picture that says why there is none."""
+    with plots.figure(path, 1, (7, 1.2)) as (axes,):
+        axes.set_axis_off()
+        axes.text(0.5, 0.5, text, ha="center", va="center", wrap=True)
