@@ -11,9 +11,9 @@ from torch import Tensor
 
 from dudx.errors import UnsupportedError
 
-#: From queries, keys and values (…, tokens, features), masks, and whether tokens see only those before them, to what is
-#: attended to and the weights.
-Attend = Callable[[Any, Any, Any, Sequence[Any], bool], tuple[Any, Any]]
+#: From queries, keys and values (…, tokens, features), masks, whether tokens see only those before them, and the keys
+#: and values of a context if there is one, to what is attended to and the weights.
+Attend = Callable[..., tuple[Any, Any]]
 
 
 def multi_head_attention(
@@ -23,9 +23,12 @@ def multi_head_attention(
     training: bool = True, key_padding_mask: Any = None, need_weights: bool = True, attn_mask: Any = None,
     use_separate_proj_weight: bool = False, q_proj_weight: Any = None, k_proj_weight: Any = None,
     v_proj_weight: Any = None, static_k: Any = None, static_v: Any = None, average_attn_weights: bool = True,
-    is_causal: bool = False,
+    is_causal: bool = False, context: Sequence[Any] = (),
 ) -> tuple[Any, Any]:  # fmt: skip
-    """What `F.multi_head_attention_forward` computes, with `attend(q, k, v, masks, is_causal)` in its middle."""
+    """What `F.multi_head_attention_forward` computes, with `attend(q, k, v, masks, is_causal)` in its middle.
+
+    The key and value of a context, if given, are projected as the others are, and attend gets them as well.
+    """
     if any(given is not None for given in (bias_k, bias_v, static_k, static_v)) or add_zero_attn:
         raise UnsupportedError(
             "Only nn.MultiheadAttention without extra keys and values can be taken apart; use dudx.PerSampleAD(), or "
@@ -38,7 +41,7 @@ def multi_head_attention(
         )
     alone = query.ndim == 2
     if alone:
-        query, key, value = (x.unsqueeze(1) for x in (query, key, value))
+        query, key, value, *context = (x.unsqueeze(1) for x in (query, key, value, *context))
     projections = (q_proj_weight, k_proj_weight, v_proj_weight) if use_separate_proj_weight else in_proj_weight.chunk(3)
     biases = (None,) * 3 if in_proj_bias is None else in_proj_bias.chunk(3)
 
@@ -47,6 +50,8 @@ def multi_head_attention(
         return F.linear(x, weight, bias).reshape(length, batch, num_heads, -1).permute(1, 2, 0, 3)
 
     q, k, v = (heads(x, w, b) for x, w, b in zip((query, key, value), projections, biases, strict=True))
+    # Without a context there is nothing to be paired.
+    kept = [heads(x, w, b) for x, w, b in zip(context, projections[1:], biases[1:], strict=False)]
     masks = []
     # As in torch, the hint that a mask is causal counts more than the mask where nothing else has to be masked.
     is_causal = is_causal and key_padding_mask is None and not need_weights
@@ -56,7 +61,7 @@ def multi_head_attention(
         masks.append(key_padding_mask.reshape(-1, 1, 1, key_padding_mask.shape[-1]))
     # True means "not this one" here, and "this one" in scaled_dot_product_attention.
     masks = [~mask if mask.dtype == torch.bool else mask for mask in masks]
-    attended, weights = attend(q, k, v, masks, is_causal)
+    attended, weights = attend(q, k, v, masks, is_causal, *kept)
     joined = F.linear(attended.permute(2, 0, 1, 3).flatten(2), out_proj_weight, out_proj_bias)
     if not need_weights:
         return joined.squeeze(1) if alone else joined, None

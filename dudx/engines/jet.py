@@ -98,6 +98,13 @@ def _operator_rule(function: Any) -> Callable[..., Any] | None:
     return RULES[getattr(Tensor, name)] if name in ("__rsub__", "__rdiv__", "__rpow__", "pow") else None
 
 
+def _called(function: Any, jet: Jet, *others: Any) -> Any:
+    """An operator, through torch's own dispatch while a mode looks on: it sees one call, not what the rule does."""
+    if not torch.compiler.is_compiling() and torch._C._len_torch_function_stack():
+        return handle_torch_function(function, (jet,), jet, *others)
+    return RULES[function](jet, *others)
+
+
 class Jet:
     """A value (shape …) and its stacked streams (S, …), where a stream may have size 1 along an axis to broadcast."""
 
@@ -207,47 +214,47 @@ class Jet:
         return iter(self.unbind(0))
 
     def __add__(self, other: Any) -> Any:
-        return RULES[torch.add](self, other)
+        return _called(torch.add, self, other)
 
     __radd__ = __add__
 
     def __sub__(self, other: Any) -> Any:
-        return RULES[torch.sub](self, other)
+        return _called(torch.sub, self, other)
 
     def __rsub__(self, other: Any) -> Any:
-        return RULES[torch.sub](other, self)
+        return _called(Tensor.__rsub__, self, other)
 
     def __neg__(self) -> Any:
-        return RULES[torch.neg](self)
+        return _called(torch.neg, self)
 
     def __pos__(self) -> Jet:
         return self
 
     def __mul__(self, other: Any) -> Any:
-        return RULES[torch.mul](self, other)
+        return _called(torch.mul, self, other)
 
     __rmul__ = __mul__
 
     def __truediv__(self, other: Any) -> Any:
-        return RULES[torch.div](self, other)
+        return _called(torch.div, self, other)
 
     def __rtruediv__(self, other: Any) -> Any:
-        return RULES[torch.div](other, self)
+        return _called(Tensor.__rtruediv__, self, other)
 
     def __pow__(self, other: Any) -> Any:
-        return RULES[torch.pow](self, other)
+        return _called(torch.pow, self, other)
 
     def __rpow__(self, other: Any) -> Any:
-        return RULES[torch.pow](other, self)
+        return _called(Tensor.__rpow__, self, other)
 
     def __matmul__(self, other: Any) -> Any:
-        return RULES[torch.matmul](self, other)
+        return _called(torch.matmul, self, other)
 
     def __rmatmul__(self, other: Any) -> Any:
-        return RULES[torch.matmul](other, self)
+        return _called(Tensor.__rmatmul__, self, other)
 
     def __abs__(self) -> Any:
-        return RULES[torch.abs](self)
+        return _called(torch.abs, self)
 
     def __iadd__(self, other: Any) -> Jet:
         return self._become(self + other)
@@ -268,16 +275,16 @@ class Jet:
         raise UnsupportedError("Taylor has no rule for writing into a part of a tensor; use torch.cat, or dudx.AD().")
 
     def __gt__(self, other: Any) -> Any:
-        return RULES[torch.gt](self, other)
+        return _called(torch.gt, self, other)
 
     def __ge__(self, other: Any) -> Any:
-        return RULES[torch.ge](self, other)
+        return _called(torch.ge, self, other)
 
     def __lt__(self, other: Any) -> Any:
-        return RULES[torch.lt](self, other)
+        return _called(torch.lt, self, other)
 
     def __le__(self, other: Any) -> Any:
-        return RULES[torch.le](self, other)
+        return _called(torch.le, self, other)
 
 
 # -- the two laws ----------------------------------------------------------------------------------------------------

@@ -21,7 +21,7 @@ from dudx.engines.batches import batches_at_once, mapped, one_moved, untracked_s
 from dudx.engines.jet import Jet, Layout
 from dudx.engines.jet_rules import constant
 from dudx.engines.kernels import batch_norm, differentiable_kernels
-from dudx.isolation.isolated import Isolated
+from dudx.isolation.isolated import Isolated, Random
 from dudx.isolation.rows import Original
 
 
@@ -52,7 +52,7 @@ class Exact(Isolated):
         places = numbers.repeat(len(x) // len(numbers))
         # One row alone tells whether the network can be vectorised; inside a checkpoint nothing may be tried.
         first = (places[:1], self.context, x[:1], *(s[:, :1] for s in streams))
-        random = _Random(x.device)
+        random = Random(x.device)
         run = network.vectorised
         try:
             run(*first)
@@ -168,17 +168,3 @@ class _WithoutTrace(TorchFunctionMode):
         cudnn_enabled: bool,
     ) -> Any:  # fmt: skip
         return self._batch_norm(x, mean, variance, weight, bias, training, momentum, eps)
-
-
-class _Random:
-    """The random state at one moment, to go back to: every batch draws the numbers that the plain batch would."""
-
-    def __init__(self, device: torch.device):
-        self.device = device
-        self.cpu = torch.get_rng_state()
-        self.cuda = torch.cuda.get_rng_state(device) if device.type == "cuda" else None
-
-    def again(self) -> None:
-        torch.set_rng_state(self.cpu)
-        if self.cuda is not None:
-            torch.cuda.set_rng_state(self.cuda, self.device)

@@ -1,4 +1,4 @@
-"""What `isolate` and `frozen` return, and the way all rows pass together."""
+"""What `isolate` and `frozen` return, and the way all queries pass together, after the context."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from dudx.checks import Model
 from dudx.engines.batches import untracked_statistics
 from dudx.engines.kernels import slow_attention
 from dudx.errors import InputError
-from dudx.isolation.rows import Mode, Rows
+from dudx.isolation.rows import Mode, Record, Recording, Rows
 
 
 class Isolated(ABC):
@@ -76,7 +76,10 @@ class Isolated(ABC):
 
 
 class Together(Isolated):
-    """All rows pass in one batch after the context, and functions that mix rows follow rules.
+    """The context passes by itself, then all queries in one batch, in which functions that mix rows follow rules.
+
+    A rule finds what its function saw of the context. So nothing that belongs to the context depends on a query, and
+    derivatives along queries cost what they do in a network of their size.
 
     Args:
         model: the network.
@@ -100,7 +103,7 @@ class Together(Isolated):
     def __call__(self, x: Any) -> Any:
         return self.under(x, Mode)
 
-    def under(self, x: Any, mode: Callable[[Rows], Mode], at_rest: bool = False) -> Any:
+    def under(self, x: Any, mode: Callable[[Rows, list[Record]], Mode], moved: bool = False) -> Any:
         """The output at the query rows, blocks of which, as stencils have them, pass together."""
         size, count = len(self.context), x.shape[0]
         places = self.places
@@ -109,14 +112,36 @@ class Together(Isolated):
         elif count % self.samples:  # nobody's place is taken, so any number will do
             number = torch.arange(count, device=self.context.device) % self.samples
             places = number if places is None else places[number]
-        rows = Rows(size, size + count, places, self.replace, self.update_statistics, at_rest)
         with contextlib.ExitStack() as stack:
-            if not self.update_statistics:
-                stack.enter_context(untracked_statistics(self.model))
             if not torch.compiler.is_compiling():  # which has no such kernels
                 stack.enter_context(slow_attention())
-            stack.enter_context(mode(rows))
-            return self.model(torch.cat([self.context, x]))[size:]
+            recording = self._recorded()
+            stack.enter_context(untracked_statistics(self.model))
+            rows = Rows(size, count, places, self.replace, moved)
+            if count == size and recording.ambiguous():
+                # With one row more, which nobody looks at, an axis that counts rows is no longer as long as before.
+                owners = rows.owners(self.context.device)
+                rows = Rows(size, count + 1, torch.cat([owners, owners[:1]]), self.replace, moved)
+                x = torch.cat([x, x[:1]])
+            following = stack.enter_context(mode(rows, recording.records))
+            u = self.model(x)
+            following.finish()
+            return u if rows.count == count else u[:count]
+
+    def _recorded(self) -> Recording:
+        """What functions that mix rows see when the network runs on the context, as it always does."""
+        random = None if torch.compiler.is_compiling() else Random(self.context.device)
+        recording = self._run(Recording(len(self.context), self.update_statistics))
+        if random is not None and recording.overwritten():
+            random.again()
+            recording = self._run(Recording(len(self.context), False, copies=True))
+        return recording
+
+    def _run(self, recording: Recording) -> Recording:
+        kept = contextlib.nullcontext() if recording.update_statistics else untracked_statistics(self.model)
+        with kept, recording:
+            self.model(self.context.clone())
+        return recording
 
     @property
     def bind(self) -> Callable[..., Isolated]:
@@ -130,3 +155,17 @@ class _Together:
 
     def __call__(self, model: Model, context: Tensor, places: Tensor | None = None) -> Together:
         return Together(model, context, self.update_statistics, places, self.replace)
+
+
+class Random:
+    """The random state at one moment, to go back to: every batch draws the numbers that the plain batch would."""
+
+    def __init__(self, device: torch.device):
+        self.device = device
+        self.cpu = torch.get_rng_state()
+        self.cuda = torch.cuda.get_rng_state(device) if device.type == "cuda" else None
+
+    def again(self) -> None:
+        torch.set_rng_state(self.cpu)
+        if self.cuda is not None:
+            torch.cuda.set_rng_state(self.cuda, self.device)

@@ -10,7 +10,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from dudx.isolation.rows import Rows, mixing_rule
+from dudx.isolation.rows import Recording, Rows, mixing_rule
 from dudx.isolation.statistics import arguments, means, plain, shaped, within_each
 
 # -- softmax ---------------------------------------------------------------------------------------------------------
@@ -25,16 +25,15 @@ def _exponentials(rows: Rows, x: Any, within: Sequence[int] = ()) -> tuple[Any, 
     def added(weights: Any) -> Any:
         return weights.sum(tuple(within), keepdim=True) if within else weights
 
-    largest = plain(x[: rows.size]).amax((0, *within), keepdim=True)
-    own_largest = plain(x).amax(tuple(within), keepdim=True) if within else plain(x)
+    context, queries = rows.pair(x)
+    largest = plain(context).amax((0, *within), keepdim=True)
+    own_largest = plain(queries).amax(tuple(within), keepdim=True) if within else plain(queries)
     shift = torch.maximum(largest, own_largest)
-    weights = torch.exp(torch.sub(x, shift))
-    context, queries = rows.split(added(weights))
-    leaving, _ = rows.exchange(context, queries)
-    of_context = context.sum(0, keepdim=True)
-    _, raised = rows.split(torch.exp(largest - shift))
-    sums = raised * (of_context - leaving) + queries if rows.replace else raised * of_context
-    return weights, rows.join(of_context, sums), shift
+    weights, of_context = torch.exp(torch.sub(queries, shift)), added(torch.exp(context - largest))
+    whole, raised = of_context.sum(0, keepdim=True), torch.exp(largest - shift)
+    leaving, entering = rows.exchange(of_context, added(weights))
+    sums = raised * (whole - leaving) + entering if rows.replace else raised * whole
+    return rows.join(context, weights), rows.join(whole, sums), rows.join(whole, shift)
 
 
 @mixing_rule(torch.softmax, Tensor.softmax, F.softmax, torch.log_softmax, Tensor.log_softmax, F.log_softmax)
@@ -64,13 +63,12 @@ class Extreme(NamedTuple):
     indices: Tensor
 
 
-def _largest(rows: Rows, x: Any) -> Extreme:
+def _largest(rows: Rows, context: Any, queries: Any) -> Extreme:
     """The largest entry of each row's batch: the context's, or its second where the largest is the one that left."""
-    context, queries = rows.split(x)
     _, entering = rows.exchange(context, queries)
     places = plain(context).topk(2, dim=0).indices
     first, second = (context.gather(0, place) for place in places.split(1))
-    samples = torch.arange(rows.size, device=places.device).reshape(-1, *[1] * (x.ndim - 1))
+    samples = torch.arange(rows.size, device=places.device).reshape(-1, *[1] * (context.ndim - 1))
     own = samples if rows.places is None else samples[rows.places]
     left = own == places[:1]
     others, other_places = torch.where(left, second, first), torch.where(left, places[1:], places[:1])
@@ -89,8 +87,8 @@ def _max(rows: Rows, function: Any, x: Any, *args: Any, **kwargs: Any) -> Any:
     if within_each(given["dim"], x.ndim) is None:
         return function(x, *args, **kwargs)
     if function.__name__ == "max":
-        return _largest(rows, x)
-    found = _largest(rows, -x)
+        return _largest(rows, *rows.pair(x))
+    found = _largest(rows, *(-part for part in rows.pair(x)))
     return Extreme(-found.values, found.indices)
 
 
@@ -100,8 +98,8 @@ def _amax(rows: Rows, function: Any, x: Any, *args: Any, **kwargs: Any) -> Any:
     within = within_each(given.get("dim"), x.ndim) if given is not None and rows.leads(x) else None
     if given is None or within is None:
         return function(x, *args, **kwargs)
-    x = x if function.__name__ in ("max", "amax") else -x
-    found = _largest(rows, x.amax(within, keepdim=True) if within else x).values
+    both = rows.pair(x) if function.__name__ in ("max", "amax") else [-part for part in rows.pair(x)]
+    found = _largest(rows, *(part.amax(within, keepdim=True) if within else part for part in both)).values
     return shaped(found if function.__name__ in ("max", "amax") else -found, within, given.get("keepdim", False))
 
 
@@ -111,11 +109,14 @@ def _amax(rows: Rows, function: Any, x: Any, *args: Any, **kwargs: Any) -> Any:
 def _length(rows: Rows, x: Any, p: float, within: Sequence[int]) -> Any:
     """(Σ |x|^p)^(1/p) over each row's batch, the reduced axes kept."""
     if math.isinf(p) and p > 0:
-        sizes = torch.abs(x)
-        return _largest(rows, sizes.amax(tuple(within), keepdim=True) if within else sizes).values
-    powers = x * x if p == 2 else torch.abs(x) if p == 1 else torch.abs(x) ** p
+        sizes = [torch.abs(part) for part in rows.pair(x)]
+        return _largest(rows, *(part.amax(tuple(within), keepdim=True) if within else part for part in sizes)).values
+
+    def power(x: Any) -> Any:
+        return x * x if p == 2 else torch.abs(x) if p == 1 else torch.abs(x) ** p
+
     count = rows.size * math.prod(x.shape[axis] for axis in within)
-    sums = rows.join(*means(rows, powers, within)) * count
+    sums = rows.join(*means(rows, *(power(part) for part in rows.pair(x)), within)) * count
     return torch.sqrt(sums) if p == 2 else sums if p == 1 else sums ** (1 / p)
 
 
@@ -147,13 +148,23 @@ def _normalize(
 # -- dropout ---------------------------------------------------------------------------------------------------------
 
 
-@mixing_rule(F.dropout, torch.dropout)
+def _drop(
+    recording: Recording, function: Any, x: Any, p: float = 0.5, training: bool = True, *args: Any, **kwargs: Any
+) -> Any:
+    """Dropout of the context, noting the mask."""
+    if not training or p == 0:
+        return function(x, p, training, *args, **kwargs)
+    recording.note = F.dropout(torch.ones_like(x), p)
+    return x * recording.note
+
+
+@mixing_rule(F.dropout, torch.dropout, context=_drop)
 def _dropout(
     rows: Rows, function: Any, x: Any, p: float = 0.5, training: bool = True, *args: Any, **kwargs: Any
 ) -> Any:
-    """A sample drops the same features wherever it is moved: those the batch by itself would drop."""
-    axis = next((axis for axis, length in enumerate(x.shape) if length == rows.total), None)
-    if not training or p == 0 or axis is None:
+    """A sample drops the same features wherever it is moved: those the batch by itself drops."""
+    kept = rows.note
+    if kept is None:
         return function(x, p, training, *args, **kwargs)
-    kept = F.dropout(torch.ones_like(plain(x).narrow(axis, 0, rows.size)), p)
-    return x * kept.index_select(axis, rows.owners(kept.device))
+    axes = rows.axes(x)
+    return x * (rows.owned(kept, axes[0]) if axes else kept)

@@ -10,7 +10,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from dudx.isolation.rows import Rows, mixing_rule
+from dudx.isolation.rows import Recording, Rows, mixing_rule
 
 _HALF = (torch.float16, torch.bfloat16)
 
@@ -42,42 +42,40 @@ def _mean(x: Any, within: Sequence[int]) -> Any:
     return x.mean(tuple(within), keepdim=True) if within else x
 
 
-def means(rows: Rows, x: Any, within: Sequence[int] = ()) -> tuple[Any, Any]:
+def means(rows: Rows, context: Any, queries: Any, within: Sequence[int] = ()) -> tuple[Any, Any]:
     """The mean over the batch and the axes within each sample, of the context and of every query's batch."""
-    context, queries = rows.split(x)
     leaving, entering = rows.exchange(context, queries)
     mean = _mean(context, within).mean(0, keepdim=True)
-    return mean, mean + _mean(entering - leaving, within) / rows.size
+    return mean, mean + _mean(entering - leaving, within) / rows.size if rows.replace else mean
 
 
-def moments(rows: Rows, x: Any, within: Sequence[int] = ()) -> tuple[Any, Any, Any, Any]:
+def moments(rows: Rows, context: Any, queries: Any, within: Sequence[int] = ()) -> tuple[Any, Any, Any, Any]:
     """Mean and variance of the context, then of every query's batch.
 
     With the deviation δ = e - l of the one entry that moves, the mean moves by δ/B, and the sum of squares about the
     context's mean by (e - m)² - (l - m)² = δ (e + l - 2m): no difference of large numbers.
     """
-    context, queries = rows.split(x)
     leaving, entering = rows.exchange(context, queries)
     mean = _mean(context, within).mean(0, keepdim=True)
     away = context - mean
     variance = _mean(away * away, within).mean(0, keepdim=True)
+    if not rows.replace:
+        return mean, variance, mean, variance
     moved = entering - leaving
     shift = _mean(moved, within) / rows.size
-    squares = _mean(moved * (entering + leaving - 2 * mean), within) / rows.size
+    squares = _mean(moved * (entering + (leaving - 2 * mean)), within) / rows.size
     return mean, variance, mean + shift, variance + squares - shift * shift
 
 
-def _centred(rows: Rows, x: Any, within: Sequence[int]) -> tuple[Any, Any, Any, Any, Any]:
-    """The context's mean, variance and deviations; every query's deviation from its own mean, and its own variance.
+def _centred(rows: Rows, context: Any, queries: Any, within: Sequence[int]) -> tuple[Any, Any]:
+    """Every query's deviation from its own mean, and its own variance.
 
     With c = l - m and y = e - m, a query's mean is m + (y - c)/B and its variance v + (y² - c²)/B - (y - c)²/B².
     Collected in powers of y there is little that depends on the query, and so little to be differentiated.
     """
     if within or not rows.replace:
-        mean, variance, own_mean, own_variance = moments(rows, x, within)
-        context, queries = rows.split(x)
-        return mean, variance, context - mean, queries - own_mean, own_variance
-    context, queries = rows.split(x)
+        _, _, own_mean, own_variance = moments(rows, context, queries, within)
+        return queries - own_mean, own_variance
     mean = context.mean(0, keepdim=True)
     away = context - mean
     variance = (away * away).mean(0, keepdim=True)
@@ -85,10 +83,25 @@ def _centred(rows: Rows, x: Any, within: Sequence[int]) -> tuple[Any, Any, Any, 
     leaving, y = rows.exchange(away, queries - mean)
     still = variance - leaving * leaving * (share + share**2)
     own_variance = still + y * (y * (share - share**2) + leaving * (2 * share**2))
-    return mean, variance, away, y * (1 - share) + leaving * share, own_variance
+    return y * (1 - share) + leaving * share, own_variance
 
 
-@mixing_rule(F.batch_norm)
+def _context_norm(recording: Recording, function: Any, *args: Any, **kwargs: Any) -> Any:
+    """Batch norm of the context, which leaves a trace in running statistics only where it is to."""
+    if recording.update_statistics:
+        return function(*args, **kwargs)
+
+    def untracked(
+        x: Any, mean: Any, variance: Any, weight: Any = None, bias: Any = None, training: bool = False, *rest: Any,
+        **named: Any,
+    ) -> Any:  # fmt: skip
+        mean, variance = (None, None) if training else (mean, variance)
+        return F.batch_norm(x, mean, variance, weight, bias, training, *rest, **named)
+
+    return untracked(*args, **kwargs)
+
+
+@mixing_rule(F.batch_norm, context=_context_norm)
 def _batch_norm(
     rows: Rows,
     function: Any,
@@ -101,34 +114,37 @@ def _batch_norm(
     momentum: float = 0.1,
     eps: float = 1e-5,
 ) -> Any:
-    if not training or not rows.leads(x):
+    if not training:
         return function(x, running_mean, running_var, weight, bias, training, momentum, eps)
+    if not rows.leads(x):
+        return function(x, None, None, weight, bias, training, momentum, eps)
+    context, queries = rows.pair(x)
     # Half precision is too coarse for sums of squares; the fused kernels also compute in single precision.
-    wide = x.float() if x.dtype in _HALF else x
-    mean, variance, away, of_queries, own_variance = _centred(rows, wide, tuple(range(2 - x.ndim, 0)))
-    if rows.update_statistics:
-        count = rows.size * math.prod(x.shape[2:])
-        _follow(running_mean, mean, momentum)
-        _follow(running_var, variance * (count / (count - 1)), momentum)
-    normal = rows.join(away * torch.rsqrt(variance + eps), of_queries * torch.rsqrt(own_variance + eps))
-    normal = normal.to(x.dtype) if wide is not x else normal
+    if x.dtype in _HALF:
+        context, queries = context.float(), queries.float()
+    away, variance = _centred(rows, context, queries, tuple(range(2 - x.ndim, 0)))
+    normal = rows.join(context, away * torch.rsqrt(variance + eps))
+    normal = normal.to(x.dtype) if x.dtype in _HALF else normal
     channels = (1, -1, *[1] * (x.ndim - 2))
     normal = normal if weight is None else normal * weight.reshape(channels)
     return normal if bias is None else normal + bias.reshape(channels)
 
 
-def _follow(running: Tensor | None, now: Any, momentum: float) -> None:
-    if running is not None:
-        with torch.no_grad():
-            running.lerp_(plain(now).flatten().to(running), momentum)
+def _context_torch_norm(
+    recording: Recording, function: Any, x: Any, weight: Any, bias: Any, running_mean: Any, running_var: Any,
+    training: bool, *rest: Any,
+) -> Any:  # fmt: skip
+    if training and not recording.update_statistics:
+        running_mean = running_var = None
+    return function(x, weight, bias, running_mean, running_var, training, *rest)
 
 
-@mixing_rule(torch.batch_norm)
+@mixing_rule(torch.batch_norm, context=_context_torch_norm)
 def _torch_batch_norm(
     rows: Rows, function: Any, x: Any, weight: Any, bias: Any, running_mean: Any, running_var: Any, training: bool,
     momentum: float, eps: float, cudnn_enabled: bool,
 ) -> Any:  # fmt: skip
-    if not training or not rows.leads(x):
+    if not training:
         return function(x, weight, bias, running_mean, running_var, training, momentum, eps, cudnn_enabled)
     return _batch_norm(rows, F.batch_norm, x, running_mean, running_var, weight, bias, training, momentum, eps)
 
@@ -150,13 +166,17 @@ def _sum(rows: Rows, function: Any, x: Any, *args: Any, **kwargs: Any) -> Any:
     within = within_each(given.get("dim"), x.ndim) if given is not None and rows.leads(x) else None
     if given is None or within is None:
         return function(x, *args, **kwargs)
-    x = x if given.get("dtype") is None else x.to(given["dtype"])
-    counting = function.__name__ == "sum" and not x.is_floating_point()  # such as (x > 0).sum(0)
-    both = rows.join(*means(rows, x.double() if counting else x, within))
+    both = rows.pair(x)
+    if given.get("dtype") is not None:
+        both = tuple(part.to(given["dtype"]) for part in both)
+    counting = function.__name__ == "sum" and not both[0].is_floating_point()  # such as (x > 0).sum(0)
+    if counting:
+        both = tuple(part.double() for part in both)
+    result = rows.join(*means(rows, *both, within))
     if function.__name__ == "sum":
-        both = both * (rows.size * math.prod(x.shape[axis] for axis in within))
-    both = both.round().long() if counting else both
-    return shaped(both, within, given.get("keepdim", False))
+        result = result * (rows.size * math.prod(x.shape[axis] for axis in within))
+    result = result.round().long() if counting else result
+    return shaped(result, within, given.get("keepdim", False))
 
 
 def _spread(rows: Rows, x: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> tuple[Any, Any] | None:
@@ -167,7 +187,7 @@ def _spread(rows: Rows, x: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> 
     within = within_each(given.get("dim"), x.ndim) if given is not None and rows.leads(x) else None
     if given is None or within is None:
         return None
-    mean, variance, own_mean, own_variance = moments(rows, x, within)
+    mean, variance, own_mean, own_variance = moments(rows, *rows.pair(x), within)
     count = rows.size * math.prod(x.shape[axis] for axis in within)
     scale = count / (count - given.get("correction", int(given.get("unbiased", True))))
     both = (rows.join(mean, own_mean), rows.join(variance, own_variance) * scale)

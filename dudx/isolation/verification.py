@@ -19,6 +19,8 @@ from dudx.errors import CoupledModelError, InputError, UnsupportedError
 from dudx.isolation.isolated import Together
 from dudx.isolation.rows import Mode, Rows
 
+_GOLDEN = (math.sqrt(5) - 1) / 2
+
 
 def verify(isolated: Together) -> None:
     """Raise an error unless queries are independent, and have the plain network's output where it has them.
@@ -50,33 +52,38 @@ def _look_at(isolated: Together) -> None:
         change = difference(then, still)[kept]
         if not bool((change <= rounding(still)).all()):
             raise CoupledModelError(_blame(isolated, queries, moved, kept, change))
+        _seen(isolated, moved[: len(isolated.context)], moved=True)
     _compare(isolated)
 
 
 def _moves(context: Tensor) -> Iterator[tuple[Tensor, Tensor, Tensor]]:
-    """Two blocks of queries, the same after one half of each moved far, and which rows did not.
+    """Two blocks of queries, the same after half of them moved far, and which rows did not.
 
     Where one block's first half moves, it is the other's second half, so that a row meets others of its own sample, of
-    its own block and of neither that have moved.
+    its own block and of neither that have moved. The third time it is a half without order, for the sake of influence
+    that has the symmetry of the others.
     """
     cloud = 1 + context.abs().amax(0)
     # Where a network is forced to be zero, as on a boundary, nothing would be seen.
     queries = (context + cloud / 13).repeat(2, 1)
     first = torch.arange(len(context), device=context.device) < len(context) // 2
-    for half in (torch.cat([first, ~first]), torch.cat([~first, first])):
+    squares = torch.arange(1, len(queries) + 1, dtype=torch.float64).square()
+    scattered = (squares * _GOLDEN % 1 < 0.5).to(context.device)
+    for half in (torch.cat([first, ~first]), torch.cat([~first, first]), scattered):
         yield queries, torch.where(half.unsqueeze(1), -queries - math.sqrt(2) * cloud, queries), ~half
 
 
-def _seen(isolated: Together, queries: Tensor, mode: Any = Mode, at_rest: bool = False) -> Tensor:
+def _seen(isolated: Together, queries: Tensor, mode: Any = Mode, moved: bool = False) -> Tensor:
     with unobserved(isolated.model, queries.device):
-        return checks.forward(lambda x: isolated.under(x, mode, at_rest), queries)
+        return checks.forward(lambda x: isolated.under(x, mode, moved), queries)
 
 
 def _compare(isolated: Together) -> None:
-    """Queries where the context has them must have the plain output."""
+    """Queries where the context has them must have the plain output, whatever their number."""
     model, context = isolated.model, isolated.context
-    ours = _seen(isolated, context, at_rest=True)
-    plain, other = (_plain(model, context, seed) for seed in (0, 1))
+    # Two blocks, since with one a network that counts its rows would count as many as the context has.
+    ours = _seen(isolated, context.repeat(2, 1))
+    plain, other = (_plain(model, context, seed).repeat(2, 1) for seed in (0, 1))
     # They are computed in different ways, so they agree to fewer digits than equal computations do.
     tolerance = torch.finfo(plain.dtype).eps ** 0.5 * plain.nan_to_num(0, 0, 0).abs().amax(0)
     if bool((difference(ours, plain) <= tolerance).all()) or not torch.equal(plain, other):
@@ -84,7 +91,7 @@ def _compare(isolated: Together) -> None:
     error = float(difference(ours, plain).amax())
     raise CoupledModelError(
         f"Isolated, this network's output differs from its plain output by {error:.1e}; it computes with the number of "
-        "rows, x.shape[0], perhaps, and there are more of them here: use dudx.isolate(model, x, exact=True)."
+        "rows, x.shape[0], perhaps, and here that is the number of queries: use dudx.isolate(model, x, exact=True)."
     )
 
 
@@ -115,8 +122,7 @@ def _blame(isolated: Together, queries: Tensor, moved: Tensor, kept: Tensor, cha
 
 def _culprit(isolated: Together, queries: Tensor, moved: Tensor, kept: Tensor) -> str | None:
     """The first function whose result changes in rows that stayed, though none of its arguments does there."""
-    stayed = torch.cat([torch.ones(len(isolated.context), dtype=torch.bool, device=kept.device), kept]).nonzero()[:, 0]
-    with _Recorder(isolated.model, stayed) as recorder:
+    with _Recorder(isolated.model, kept.nonzero()[:, 0]) as recorder:
         before, after = recorder.calls(isolated, queries), recorder.calls(isolated, moved)
     for once, again in zip(before, after, strict=False):
         if once.name != again.name:
@@ -162,7 +168,7 @@ class _Recorder:
     def calls(self, isolated: Together, queries: Tensor) -> list[_Call]:
         """The calls in the order they are made."""
         self.log, self.modules[:] = [], []
-        _seen(isolated, queries, lambda rows: Mode(rows, self.watched))
+        _seen(isolated, queries, lambda rows, records: Mode(rows, records, self.watched))
         return self.log
 
     def watched(self, rows: Rows, function: Any, args: Any, kwargs: Any, call: Any) -> Any:
@@ -178,7 +184,7 @@ class _Recorder:
         """The tensors in a value, cut down to rows that stayed along every axis that counts rows."""
         if isinstance(value, Tensor):
             for axis, length in enumerate(value.shape):
-                value = value.index_select(axis, self.stayed) if length == rows.total else value
+                value = value.index_select(axis, self.stayed) if length == rows.count else value
             return [value.clone()]
         if isinstance(value, dict):
             value = list(value.values())
