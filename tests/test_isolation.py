@@ -13,7 +13,21 @@ from helpers import Counted, mlp, parameter_gradients, rms, unchanged
 from torch import Tensor, nn
 
 import dudx
-from dudx import AD, EFD, FD, SFD, D, InputError, Laplacian, PerSampleAD, Residual, Taylor, evaluate, isolate
+from dudx import (
+    AD,
+    EFD,
+    FD,
+    SFD,
+    D,
+    InputError,
+    Laplacian,
+    PerSampleAD,
+    Residual,
+    Taylor,
+    UnsupportedError,
+    evaluate,
+    isolate,
+)
 from dudx.lab.networks import AttentionMLP, BatchNormMLP
 
 OPERATORS = [D(), D(0), D(1), D(0, 1), Laplacian()]
@@ -415,6 +429,58 @@ def test_a_rule_of_ones_own():
     exact = evaluate(mixed, x, [Laplacian()], PerSampleAD())[0]
     assert (ours - exact).abs().max() < 1e-9
     assert (few - exact[5:6]).abs().max() < 1e-9
+
+
+@pytest.mark.parametrize("engine", [AD(), Taylor(), FD(1e-3)], ids=["AD", "Taylor", "FD"])
+@pytest.mark.parametrize(
+    "mix",
+    [
+        lambda h: h * torch.softmax(h.T, 0).T,
+        lambda h: torch.tanh(h.T - h.T.mean(0)).T - h.mean(0),
+        lambda h: F.scaled_dot_product_attention(h, h, h),
+        lambda h: F.scaled_dot_product_attention(*[h.unsqueeze(0).expand(8, -1, 8)] * 3)[0],
+    ],
+    ids=["softmax of features", "both means", "attention", "as many heads"],
+)
+def test_as_many_features_as_samples(mix, engine):
+    """The shape alone does not tell which axis counts the rows."""
+    torch.manual_seed(0)
+    embed, x = nn.Linear(2, 8).double(), torch.rand(8, 2, dtype=torch.float64)
+
+    def network(x: Tensor) -> Tensor:
+        return mix(torch.sin(embed(x)))[:, :2]
+
+    ours = evaluate(isolate(network, x), x, [D(0)], engine)[0]
+    exact = evaluate(network, x, [D(0)], PerSampleAD(method="loop"))[0]
+    assert (ours - exact).abs().max() < (1e-5 if isinstance(engine, FD) else 1e-11)
+
+
+@EXACT
+def test_a_network_may_write_into_what_a_function_has_seen(engine):
+    torch.manual_seed(0)
+    embed, x = nn.Linear(2, 4).double(), torch.rand(8, 2, dtype=torch.float64)
+
+    def centred(x: Tensor) -> Tensor:
+        h = torch.sin(embed(x))
+        h -= h.mean(0)
+        return torch.dropout(h * h, 0.5, True)
+
+    torch.manual_seed(5)
+    ours = evaluate(isolate(centred, x), x, [D(0)], engine)[0]
+    torch.manual_seed(5)
+    exact = evaluate(isolate(centred, x, exact=True), x, [D(0)], AD())[0]
+    assert (ours - exact).abs().max() < 1e-11
+
+
+def test_other_functions_for_queries_than_for_the_context_are_refused():
+    calls = []
+
+    def fickle(x: Tensor) -> Tensor:
+        calls.append(x)
+        return x - x.mean(0) if len(calls) % 2 else x - x.amax(0)
+
+    with pytest.raises(UnsupportedError, match=r"same functions over the batch, in the same order.*exact=True"):
+        isolate(fickle, torch.rand(8, 2, dtype=torch.float64))
 
 
 @pytest.mark.parametrize("rows", [5, 25])

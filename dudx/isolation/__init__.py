@@ -1,7 +1,7 @@
 """A pointwise function out of a network whose samples influence each other, on which every engine is right.
 
-`isolate` lets one sample move and holds the others; `frozen` holds all of them. The network itself is not touched: its
-rows are the context and, after it, the queries, and functions that mix rows follow rules by which each query sees the
+`isolate` lets one sample move and holds the others; `frozen` holds all of them. The network itself is not touched: it
+runs on the context, and then on the queries, where functions that mix rows follow rules by which each query sees the
 context that it should see.
 """
 

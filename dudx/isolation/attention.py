@@ -14,20 +14,22 @@ from dudx.errors import InputError, UnsupportedError
 from dudx.isolation.rows import Recording, Rows, mixing_rule
 
 
-def _check_masks(recording: Recording, function: Any, *args: Any, **kwargs: Any) -> Any:
+def _check_mask(
+    recording: Recording, function: Any, query: Any, key: Any, value: Any, attn_mask: Any = None, *args: Any,
+    **kwargs: Any,
+) -> Any:  # fmt: skip
     """Attention as always; a mask that does not fit the batch is refused in words, where torch would name sizes."""
-    query, mask = args[0], kwargs.get("attn_mask", args[3] if len(args) in (4, 5, 6) else None)
-    if isinstance(mask, Tensor) and query.ndim > 1 and query.shape[-2] == args[1].shape[-2] == recording.size:
-        for length in mask.shape[-2:]:
+    if attn_mask is not None and query.shape[-2] == key.shape[-2] == recording.size:
+        for length in attn_mask.shape[-2:]:
             if length not in (1, recording.size):
                 raise InputError(
                     f"An attention mask over the batch has a row and a column for each of the {recording.size} "
-                    f"samples; got shape {tuple(mask.shape)}."
+                    f"samples; got shape {tuple(attn_mask.shape)}."
                 )
-    return function(*args, **kwargs)
+    return function(query, key, value, attn_mask, *args, **kwargs)
 
 
-@mixing_rule(F.scaled_dot_product_attention, context=_check_masks)
+@mixing_rule(F.scaled_dot_product_attention, context=_check_mask)
 def _scaled_dot_product(
     rows: Rows,
     function: Any,

@@ -84,17 +84,19 @@ class Recording(TorchFunctionMode):
         rule = MIXING.get(func)
         if rule is None:
             return func(*args, **kwargs)
+        record = Record(rule, args, kwargs)
         if self.copies:
-            kept = [a.clone() if isinstance(a, Tensor) and self.size in a.shape else a for a in args]
-            record = Record(rule, tuple(kept), kwargs)
-        else:
-            record = Record(rule, args, kwargs)
+            named = {name: self._copy(value) for name, value in kwargs.items()}
+            record = Record(rule, tuple(self._copy(value) for value in args), named)
         self.note = None
         by_itself = CONTEXT.get(func)
         result = func(*args, **kwargs) if by_itself is None else by_itself(self, func, *args, **kwargs)
         record.note, record.versions = self.note, _versions(record.tensors())
         self.records.append(record)
         return result
+
+    def _copy(self, value: Any) -> Any:
+        return value.clone() if isinstance(value, Tensor) and self.size in value.shape else value
 
     def overwritten(self) -> bool:
         """Whether some of what was noted is no longer what a function saw."""

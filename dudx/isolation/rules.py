@@ -116,7 +116,8 @@ def _length(rows: Rows, x: Any, p: float, within: Sequence[int]) -> Any:
         return x * x if p == 2 else torch.abs(x) if p == 1 else torch.abs(x) ** p
 
     count = rows.size * math.prod(x.shape[axis] for axis in within)
-    sums = rows.join(*means(rows, *(power(part) for part in rows.pair(x)), within)) * count
+    context, queries = rows.pair(x)
+    sums = rows.join(*means(rows, power(context), power(queries), within)) * count
     return torch.sqrt(sums) if p == 2 else sums if p == 1 else sums ** (1 / p)
 
 

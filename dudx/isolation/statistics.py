@@ -166,13 +166,13 @@ def _sum(rows: Rows, function: Any, x: Any, *args: Any, **kwargs: Any) -> Any:
     within = within_each(given.get("dim"), x.ndim) if given is not None and rows.leads(x) else None
     if given is None or within is None:
         return function(x, *args, **kwargs)
-    both = rows.pair(x)
+    context, queries = rows.pair(x)
     if given.get("dtype") is not None:
-        both = tuple(part.to(given["dtype"]) for part in both)
-    counting = function.__name__ == "sum" and not both[0].is_floating_point()  # such as (x > 0).sum(0)
+        context, queries = context.to(given["dtype"]), queries.to(given["dtype"])
+    counting = function.__name__ == "sum" and not context.is_floating_point()  # such as (x > 0).sum(0)
     if counting:
-        both = tuple(part.double() for part in both)
-    result = rows.join(*means(rows, *both, within))
+        context, queries = context.double(), queries.double()
+    result = rows.join(*means(rows, context, queries, within))
     if function.__name__ == "sum":
         result = result * (rows.size * math.prod(x.shape[axis] for axis in within))
     result = result.round().long() if counting else result
