@@ -79,8 +79,9 @@ class Profile(_Part):
     device: Literal["cpu", "cuda"] = "cpu"
 
     def settings(self, problem: str, **chosen: Any) -> Settings:
-        """The settings of a run."""
-        return make_settings(problem, self.base, **{"device": self.device, "threads": 1, **chosen})
+        """The settings of a run; without compilation unless it is asked for, so that the times of engines compare."""
+        common = {"device": self.device, "threads": 1, "compile": False}
+        return make_settings(problem, self.base, **{**common, **chosen})
 
 
 def profile_names() -> list[str]:
