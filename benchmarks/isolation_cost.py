@@ -19,9 +19,9 @@ from pathlib import Path
 
 from harness import HERE, Subject, agree
 from matplotlib import pyplot as plt
-from matplotlib.axes import Axes
 from peers.report import BLACK, BLUE, GREEN, GREY, ORANGE, RED
 from peers.results import FINAL, Results, Row
+from pictures import against_the_batch
 
 NETWORKS = {"batchnorm": "batch norm", "attention": "attention over the batch"}
 WIDTH = 64
@@ -161,26 +161,15 @@ def draw(rows: Sequence[Row], path: Path) -> None:
             label = f"{way} (wrong)" if way == BASE else way
             left.plot([r.batch for r in mine], [r.best for r in mine], label=label, **style)
             right.plot([r.batch for r in mine], [max(r.megabytes, 0.1) for r in mine], label=label, **style)
-        _label(left, title, "time of a training step [ms]")
-        _label(right, title, "peak memory of a training step [MB]")
+        for axes, quantity in ((left, "time"), (right, "peak memory")):
+            axes.set_title(title, fontsize=11)
+            against_the_batch(axes, f"{quantity} of a training step [{'ms' if axes is left else 'MB'}]")
     threads = {row.threads for row in rows}
     figure.suptitle(f"Each sample's own Laplacian in two variables, width {WIDTH}, float32, {threads.pop()} thread(s)")
     handles, labels = panels[0, 0].get_legend_handles_labels()
     figure.legend(handles, labels, loc="outside right center", frameon=False, handlelength=3.5)
     figure.savefig(path, dpi=150)
     plt.close(figure)
-
-
-def _label(axes: Axes, title: str, quantity: str) -> None:
-    axes.set_title(title, fontsize=11)
-    axes.set_xscale("log", base=2)
-    axes.set_yscale("log")
-    axes.set_xlabel("points in the batch")
-    axes.set_ylabel(quantity)
-    axes.grid(True, which="major", color="#DDDDDD", linewidth=0.6)
-    axes.set_axisbelow(True)
-    for side in ("top", "right"):
-        axes.spines[side].set_visible(False)
 
 
 if __name__ == "__main__":

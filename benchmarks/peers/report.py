@@ -25,6 +25,7 @@ from harness import HERE
 from matplotlib.axes import Axes
 from peers.results import Results, Row
 from peers.subjects import BASE, entries
+from pictures import against_the_batch
 
 #: Okabe and Ito's colours, which people with any colour vision can tell apart; markers and lines tell the rest.
 BLACK, ORANGE, SKY, GREEN, BLUE, RED, PURPLE, GREY = (
@@ -96,7 +97,11 @@ def markdown(rows: Sequence[Row], threads: int) -> str:
         "Residual, mean square and gradient in all parameters; tanh network of four hidden layers, float32, "
         f"{threads} thread(s). Milliseconds are medians. “of {BASE}” is the time as a multiple of {BASE}'s in the same "
         "interleaved rounds: below 1 is faster. MB is what a step adds to the process at its peak. “Products” are the "
-        "bare matrix products of a method.\n",
+        "bare matrix products of a method: no activation function, no derivative, no bookkeeping. Every subject gets "
+        "the same weights and points, and its residual and gradient are held against raw autograd in double precision "
+        "first.\n",
+        "`make bench-peers` builds an environment for each peer, with the same version of torch, and measures what is "
+        "missing; hours for everything.\n",
     ]
     order = [entry.name for entry in entries()]
     for (problem, width), group in _grouped(rows):
@@ -155,8 +160,8 @@ def draw(rows: Sequence[Row], path: Path) -> None:
         _curve(left, subject, [row.batch for row in points], [row.median for row in points])
         if not subject.startswith("products"):  # which keep nothing, and so need no memory
             _curve(right, subject, [row.batch for row in points], [max(row.megabytes, 0.1) for row in points])
-    _label(left, "time of a training step [ms]")
-    _label(right, "peak memory of a training step [MB]")
+    against_the_batch(left, "time of a training step [ms]")
+    against_the_batch(right, "peak memory of a training step [MB]")
     one = rows[0]
     figure.suptitle(f"{one.problem.capitalize()}, tanh network 4×{one.width}, float32, {one.threads} thread(s)")
     handles, labels = left.get_legend_handles_labels()
@@ -168,17 +173,6 @@ def draw(rows: Sequence[Row], path: Path) -> None:
 def _curve(axes: Axes, subject: str, x: Sequence[int], y: Sequence[float]) -> None:
     colour, marker, line = STYLES[subject]
     axes.plot(x, y, color=colour, marker=marker, linestyle=line, linewidth=1.6, markersize=5, label=subject)
-
-
-def _label(axes: Axes, quantity: str) -> None:
-    axes.set_xscale("log", base=2)
-    axes.set_yscale("log")
-    axes.set_xlabel("points in the batch")
-    axes.set_ylabel(quantity)
-    axes.grid(True, which="major", color="#DDDDDD", linewidth=0.6)
-    axes.set_axisbelow(True)
-    for side in ("top", "right"):
-        axes.spines[side].set_visible(False)
 
 
 if __name__ == "__main__":

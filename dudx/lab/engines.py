@@ -9,6 +9,7 @@ from typing import Any
 import torch
 
 from dudx import AD, EFD, FD, SFD, Engine, PerSampleAD, Taylor
+from dudx.engines.difference import Difference
 from dudx.lab.names import look_up
 
 EngineMaker = Callable[[int, torch.Generator], Engine]
@@ -35,3 +36,23 @@ def make_engine(name: str, accuracy: int, generator: torch.Generator, ignoring: 
     _, maker = look_up(name, ENGINES, "engine")
     engine: Any = maker(accuracy, generator)
     return dataclasses.replace(engine, coupled="ignore") if ignoring and engine.coupled == "refuse" else engine
+
+
+def steps_of(engine: Engine) -> Any:
+    """What a checkpoint keeps of an engine."""
+    return getattr(engine, "step", None) or getattr(engine, "steps", None)
+
+
+def with_steps(engine: Engine, steps: Any) -> Engine:
+    """The engine as `steps_of` found it."""
+    if steps is None or not isinstance(engine, Difference):
+        return engine
+    return dataclasses.replace(engine, **{"step" if hasattr(engine, "step") else "steps": steps})
+
+
+def step_text(engine: Engine) -> str:
+    """The steps for a person; empty for engines that have none."""
+    steps = steps_of(engine)
+    if steps is None:
+        return ""
+    return f"{steps:.2e}" if isinstance(steps, float) else " ".join(f"{step:.2e}" for step in steps.values())

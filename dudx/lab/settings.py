@@ -11,7 +11,7 @@ import tomllib
 from collections.abc import Mapping
 from importlib import resources
 from pathlib import Path
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
@@ -53,7 +53,7 @@ class Settings(BaseModel):
     compile: bool | Literal["auto"] = Field(
         False, description="torch.compile, which takes seconds to start; auto for taylor, which gains most"
     )
-    chunk: int | Literal["auto", "whole"] = Field(
+    chunk: Annotated[int, Positive] | Literal["auto", "whole"] = Field(
         "auto", description="points at once: a number, as many as keep the cache warm, or the whole batch"
     )
     coupled: Literal["isolate", "ignore"] = Field(

@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import dataclasses
-import signal
 import time
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -14,13 +11,13 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from dudx.engines.base import Engine
 from dudx.engines.difference import Difference
 from dudx.errors import InputError
 from dudx.lab import storage
 from dudx.lab.comsol import read_comsol
-from dudx.lab.engines import make_engine
+from dudx.lab.engines import make_engine, step_text, steps_of, with_steps
 from dudx.lab.environment import environment
+from dudx.lab.interruption import stop_request
 from dudx.lab.metrics import scores
 from dudx.lab.names import look_up
 from dudx.lab.networks import NETWORKS
@@ -184,7 +181,7 @@ class Trainer:
         self.began = time.perf_counter() - self.seconds
         status = "finished"
         try:
-            with _stop_request() as stop, display(self.settings.problem, self.epochs, self.epoch) as shown:
+            with stop_request() as stop, display(self.settings.problem, self.epochs, self.epoch) as shown:
                 while self.epoch < self.epochs and status == "finished":
                     self._epoch()
                     shown.update(self.epoch, self._facts())
@@ -275,7 +272,7 @@ class Trainer:
                     "max_error": found.max_error.tolist(),
                 }
             )
-        self.engine = _with_steps(self.engine, self.ranks.same(_steps(self.engine)))
+        self.engine = with_steps(self.engine, self.ranks.same(steps_of(self.engine)))
 
     # -- records -------------------------------------------------------------------------------------------------
 
@@ -306,7 +303,7 @@ class Trainer:
                 "epoch": self.epoch,
                 **row,
                 "learning_rate": learning_rate,
-                "step": _step_text(self.engine),
+                "step": step_text(self.engine),
                 **found,
                 "seconds": round(self.seconds, 3),
                 **unknown,
@@ -332,8 +329,8 @@ class Trainer:
         facts = {name: f"{self.recent[name]:.1e}" for name in ("loss", *self.objective.names) if name in self.recent}
         if "l2_relative" in self.recent:
             facts["L2"] = f"{100 * self.recent['l2_relative']:.2f}%"
-        if _step_text(self.engine):
-            facts["step"] = _step_text(self.engine)
+        if step_text(self.engine):
+            facts["step"] = step_text(self.engine)
         facts |= {name: f"{float(value.detach()):.5g}" for name, value in self.unknowns.items()}
         return facts
 
@@ -358,7 +355,7 @@ class Trainer:
             **found,
             "seconds": self.seconds,
             "loss": self.recent.get("loss"),
-            "step": _step_text(self.engine) or None,
+            "step": step_text(self.engine) or None,
             "optimizer": self.settings.optimizer,
             "calibrations": len(self.calibrations),
             "compile_seconds": self.objective.compile_seconds,
@@ -393,7 +390,7 @@ class Trainer:
                 "generator": self.generator.get_state(),
                 "engine_generator": self.engine_generator.get_state(),
                 "global_generator": torch.get_rng_state(),
-                "steps": _steps(self.engine),
+                "steps": steps_of(self.engine),
                 "calibrations": len(self.calibrations),
             },
         )
@@ -419,48 +416,9 @@ class Trainer:
             self.generator.set_state(state["generator"])
             self.engine_generator.set_state(state["engine_generator"])
             torch.set_rng_state(state["global_generator"])
-            self.engine = _with_steps(self.engine, state["steps"])
+            self.engine = with_steps(self.engine, state["steps"])
             count = state["calibrations"]
         except (KeyError, RuntimeError, ValueError, TypeError) as error:
             raise InputError(f"The checkpoint does not fit the settings: {str(error).splitlines()[0]}.") from error
         recorded = storage.read_json(self.folder / "calibrations.json") if count else []
         self.calibrations = recorded[:count]
-
-
-def _steps(engine: Engine) -> Any:
-    """What a checkpoint keeps of an engine."""
-    return getattr(engine, "step", None) or getattr(engine, "steps", None)
-
-
-def _with_steps(engine: Engine, steps: Any) -> Engine:
-    if steps is None or not isinstance(engine, Difference):
-        return engine
-    return dataclasses.replace(engine, **{"step" if hasattr(engine, "step") else "steps": steps})
-
-
-def _step_text(engine: Engine) -> str:
-    steps = _steps(engine)
-    if steps is None:
-        return ""
-    return f"{steps:.2e}" if isinstance(steps, float) else " ".join(f"{step:.2e}" for step in steps.values())
-
-
-@contextmanager
-def _stop_request() -> Iterator[Callable[[], bool]]:
-    """Let Ctrl-C or a polite kill finish the epoch first; a second Ctrl-C stops at once."""
-    asked: list[int] = []
-
-    def remember(number: int, frame: object) -> None:
-        if asked:
-            raise KeyboardInterrupt
-        asked.append(number)
-
-    try:
-        previous = {number: signal.signal(number, remember) for number in (signal.SIGINT, signal.SIGTERM)}
-    except ValueError:  # not in the main thread, which alone may set handlers
-        previous = {}
-    try:
-        yield lambda: bool(asked)
-    finally:
-        for number, handler in previous.items():
-            signal.signal(number, handler)

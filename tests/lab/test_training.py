@@ -10,6 +10,7 @@ import time
 import warnings
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -163,6 +164,21 @@ def test_every_part_of_the_loss_compiles(name: str, engine: str, monkeypatch: py
         gradients.append([p.grad.clone() for p in trainer.model.parameters()])
     for eager, compiled in zip(*gradients, strict=True):
         assert torch.allclose(eager, compiled, rtol=1e-6, atol=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("engine", "compile", "expected"), [("taylor", "auto", True), ("sfd", "auto", False), ("sfd", True, True)]
+)
+def test_compilation_is_left_to_the_engine_that_gains_from_it(engine: str, compile: Any, expected: bool) -> None:
+    settings = make_settings("heat", "smoke", engine=engine, compile=compile)
+    residuals = Objective(problem("heat"), settings).residuals
+    assert [residual._compiled is not None for residual in residuals] == [expected] * 3
+
+
+@pytest.mark.parametrize("chunk", [0, -4, "half"])
+def test_a_chunk_is_a_number_of_points_or_a_way_to_choose_it(chunk: Any) -> None:
+    with pytest.raises(InputError, match=rf"The option chunk = {chunk!r} is not right"):
+        make_settings("heat", "smoke", chunk=chunk)
 
 
 def test_points_are_drawn_anew_every_epoch_and_do_not_depend_on_the_engine() -> None:

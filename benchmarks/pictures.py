@@ -1,0 +1,17 @@
+"""What the benchmarks' pictures have in common."""
+
+from __future__ import annotations
+
+from matplotlib.axes import Axes
+
+
+def against_the_batch(axes: Axes, quantity: str) -> None:
+    """Logarithmic axes for a quantity that grows with the batch."""
+    axes.set_xscale("log", base=2)
+    axes.set_yscale("log")
+    axes.set_xlabel("points in the batch")
+    axes.set_ylabel(quantity)
+    axes.grid(True, which="major", color="#DDDDDD", linewidth=0.6)
+    axes.set_axisbelow(True)
+    for side in ("top", "right"):
+        axes.spines[side].set_visible(False)
