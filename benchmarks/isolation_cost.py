@@ -107,7 +107,7 @@ def _time(subjects: Sequence[Subject], repeats: int) -> None:
                 agree(subject, subjects[0], Path(folder), TOLERANCE)
         for number in range(repeats + 1):
             for subject in subjects:
-                answer = subject.ask(do="time")
+                answer = subject.next_step()
                 if number:  # the first step is no measure of the others
                     subject.seconds.append(answer["processor" if subject.threads == 1 else "seconds"])
     finally:

@@ -54,7 +54,7 @@ STYLES: dict[str, tuple[str, str, str]] = {
     "JAX folx": (BLUE, ">", "-"),
     "products of Taylor": (GREY, "", ":"),
 }
-COLUMNS = 3  # batches in a table
+MIDDLE = 8192  # the batch that a table shows between the smallest and the largest; the picture has all of them
 REASON = 100  # letters of a reason in a table; the file of results has all of them
 
 
@@ -128,9 +128,9 @@ def _section(problem: str, width: int, rows: Sequence[Row]) -> str:
 
 
 def _spread(batches: Sequence[int]) -> list[int]:
-    """A few batches from the smallest to the largest."""
-    last = len(batches) - 1
-    return [batches[i] for i in sorted({round(k * last / (COLUMNS - 1)) for k in range(COLUMNS)})]
+    """The smallest, a middle one and the largest."""
+    middle = min(batches, key=lambda batch: abs(math.log(batch / MIDDLE)))
+    return sorted({batches[0], middle, batches[-1]})
 
 
 def _cells(row: Row | None) -> list[str]:

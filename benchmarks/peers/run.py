@@ -230,7 +230,7 @@ class Group:
                 if sum(seconds) > self.options.budget and len(seconds) >= FEWEST:
                     continue
                 try:
-                    seconds.append(contestant.subject.ask(do="time")["seconds"])
+                    seconds.append(contestant.subject.next_step()["seconds"])
                 except WorkerError as error:
                     contestant.subject.stop()
                     running.remove(contestant)

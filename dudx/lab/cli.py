@@ -151,18 +151,17 @@ def sweep(
 
     Example: dudx sweep poisson heat --engines ad,fd,sfd --seeds 0-4 --out runs/compare
     """
-    from dudx.lab import sweep_table
-    from dudx.lab.sweep import grid, run_sweep
+    from dudx.lab.sweep import grid, run_sweep, table
 
-    further = sweep_table.parsed_axes(set_ or [])
+    further = table.parsed_axes(set_ or [])
     if gpus_per_run:
         further.setdefault("device", "cuda")
     compared = {"engine": engines.split(",")} if engines else {}
-    axes = {"problem": problems, **compared, **further, "seed": sweep_table.parsed_seeds(seeds)}
+    axes = {"problem": problems, **compared, **further, "seed": table.parsed_seeds(seeds)}
     outcomes = run_sweep(grid(profile, **axes), out, workers, ray, gpus_per_run)
-    sweep_table.write_csv(out / "sweep.csv", outcomes)
+    table.write_csv(out / "sweep.csv", outcomes)
     varied = [key for key, values in further.items() if isinstance(values, list)]
-    console.print(sweep_table.shown(outcomes, ["problem", "engine", *varied]))
+    console.print(table.shown(outcomes, ["problem", "engine", *varied]))
     for outcome in outcomes:
         if outcome.status == "failed":
             print(f"dudx: {outcome.name} failed: {outcome.reason}", file=sys.stderr)
@@ -299,7 +298,9 @@ def doctor(
 @app.command()
 def reproduce(
     experiments: Annotated[list[str] | None, typer.Argument(help="names of experiments; see --list")] = None,
-    out: Annotated[Path | None, typer.Option(help="the folder of runs, data, tables and figures")] = None,
+    out: Annotated[
+        Path | None, typer.Option(help="the folder of runs, data, tables and figures; results/PROFILE by default")
+    ] = None,
     profile: Annotated[str, typer.Option(help="how large: cpu, paper, smoke, or a .toml file of your own")] = "cpu",
     every: Annotated[bool, typer.Option("--all", help="all experiments")] = False,
     list_: Annotated[bool, typer.Option("--list", help="list the experiments")] = False,
@@ -318,9 +319,9 @@ def reproduce(
 
     Stop it at any time; the same command goes on.
 
-    Example: dudx reproduce table-poisson fig-4 --profile cpu --out results/cpu
+    Example: dudx reproduce table-poisson fig-4 --profile cpu
     """
-    from dudx.lab import reproduction_command as command
+    from dudx.lab.reproduction import command
 
     if list_:
         _list_names("experiment", command.titles())
@@ -328,7 +329,11 @@ def reproduce(
         command.redraw(experiments or [], from_data, out or from_data)
     else:
         chosen = command.Choice(experiments or [], every, profile, device or ("cuda" if gpus_per_run else None))
-        code = command.show_plan(chosen, out, workers) if plan else command.run(chosen, out, workers, ray, gpus_per_run)
+        folder = out or chosen.folder
+        if plan:
+            code = command.show_plan(chosen, folder, workers)
+        else:
+            code = command.run(chosen, folder, workers, ray, gpus_per_run)
         raise typer.Exit(code)
 
 

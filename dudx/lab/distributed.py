@@ -16,8 +16,8 @@ import torch
 from dudx.errors import InputError
 from dudx.lab import training
 from dudx.lab.ranks import Together
-from dudx.lab.runs import packed, unpack
 from dudx.lab.settings import Settings
+from dudx.lab.sweep.runs import packed, unpack
 
 #: Processes wait for each other while one of them compiles; longer than that, one hangs.
 _TIMEOUT = 600.0

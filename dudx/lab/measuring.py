@@ -25,7 +25,7 @@ from typing import Any, Self
 import torch
 
 from dudx.errors import DudxError
-from dudx.lab.runs import sentence
+from dudx.lab.sweep.runs import sentence
 
 
 class MeasuringError(DudxError, RuntimeError):

@@ -15,16 +15,18 @@ from sweeps import control_c_when
 from typer.testing import CliRunner
 
 from dudx.errors import InputError
-from dudx.lab import cli, local_workers, reproduction, storage
-from dudx.lab.estimates import estimate
+from dudx.lab import cli, experiments, reproduction, storage
 from dudx.lab.experiments import EXPERIMENTS
 from dudx.lab.experiments.base import Found, Measurement, named
 from dudx.lab.experiments.data import Data
 from dudx.lab.experiments.profile import load
 from dudx.lab.measuring import Measuring
 from dudx.lab.report import write_report
-from dudx.lab.runs import Outcome, Run, Work, execute
+from dudx.lab.reproduction.command import Choice
+from dudx.lab.reproduction.estimates import estimate
 from dudx.lab.settings import make_settings
+from dudx.lab.sweep import local_workers
+from dudx.lab.sweep.runs import Outcome, Run, Work, execute
 from dudx.lab.training import train
 
 SMOKE = load("smoke")
@@ -468,7 +470,7 @@ def test_a_plan_tells_what_is_left_and_what_it_costs(
 
 
 def test_the_estimate_of_a_run_is_its_epochs_calibrations_and_evaluations(monkeypatch: pytest.MonkeyPatch) -> None:
-    from dudx.lab import estimates
+    from dudx.lab.reproduction import estimates
 
     monkeypatch.setattr(estimates, "_speed", lambda settings: (0.1, 2.0, 30.0))
     plan = estimate([EXPERIMENTS["fig-1"]], load("paper"), Path("nowhere"))
@@ -499,7 +501,6 @@ def test_help_teaches(command: str) -> None:
         (["table-9", "--out", "x"], "There is no experiment named 'table-9'; there are fig-1, table-1, "),
         (["--out", "x"], "Name the experiments to reproduce, or give --all"),
         (["fig-1", "--all", "--out", "x"], "Name the experiments to reproduce, or give --all"),
-        (["fig-1"], "Say where the results go"),
         (["fig-1", "--out", "x", "--profile", "cpux"], "did you mean 'cpu'"),
         (["fig-1", "--out", "x", "--profile", "no.toml"], "cannot be read"),
         (["fig-1", "--out", "x", "--profile", "bad.toml"], "cost.seconds is not right"),
@@ -513,7 +514,7 @@ def test_hostile_arguments_are_one_sentence(
     arguments: list[str], sentence: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Any
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    shipped = Path(reproduction.__file__).parent / "experiments" / "profiles" / "smoke.toml"
+    shipped = Path(experiments.__file__).parent / "profiles" / "smoke.toml"
     (tmp_path / "bad.toml").write_text(shipped.read_text().replace("seconds = 0.01", 'seconds = "long"'))
     assert call(monkeypatch, "reproduce", *arguments) == 1
     said = capsys.readouterr().err
@@ -556,3 +557,9 @@ def test_an_experiment_that_is_not_there_is_named() -> None:
     with pytest.raises(InputError, match="There is no experiment named 'fig-6'; there are fig-1"):
         reproduction.chosen(["fig-1", "fig-6"])
     assert [e.name for e in reproduction.chosen(["fig-4", "fig-1"])] == ["fig-1", "fig-4"]
+    assert [e.name for e in reproduction.chosen(["tablepoisson", "fig4"])] == ["table-poisson", "fig-4"]
+
+
+@pytest.mark.parametrize(("profile", "folder"), [("cpu", "results/cpu"), ("settings/mine.toml", "results/mine")])
+def test_results_go_to_the_folder_of_their_profile(profile: str, folder: str) -> None:
+    assert Choice([], True, profile, None).folder == Path(folder)

@@ -15,7 +15,7 @@ from dudx.lab.experiments.published import SCALE, published
 from dudx.lab.experiments.statistics import TEST, best, compare
 from dudx.lab.experiments.tables import Cell, Table, counted, spread
 from dudx.lab.experiments.tables import published as as_published
-from dudx.lab.runs import Run
+from dudx.lab.sweep.runs import Run
 
 LABELS = {"ad": "AD", "fd": "FD", "efd": "eFD", "sfd": "sFD", "taylor": "Taylor (ours)"}
 TITLES = {"poisson": "Poisson 2D", "burgers": "Burgers 1D", "heat": "Heat2D-CG"}

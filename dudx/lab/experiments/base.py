@@ -15,8 +15,8 @@ from dudx.lab.experiments.claims import Claim
 from dudx.lab.experiments.data import Data
 from dudx.lab.experiments.profile import Profile
 from dudx.lab.experiments.tables import Table
-from dudx.lab.runs import Outcome, Run
 from dudx.lab.settings import Settings
+from dudx.lab.sweep.runs import Outcome, Run
 
 Rows = Sequence[Mapping[str, Any]]
 Arrays = Mapping[str, np.ndarray]

@@ -15,7 +15,7 @@ from dudx.lab.experiments.pictures import ENGINE_STYLES, grid, plain_log
 from dudx.lab.experiments.profile import Profile
 from dudx.lab.experiments.statistics import Seeds, compare
 from dudx.lab.experiments.tables import Table, counted, spread
-from dudx.lab.runs import Run
+from dudx.lab.sweep.runs import Run
 
 #: Engines that the usual idiom, which ignores the influence, is tried with.
 _IGNORING = ("ad", "fd")

@@ -12,7 +12,7 @@ from dudx.lab.experiments.pictures import notice
 from dudx.lab.experiments.profile import Profile
 from dudx.lab.experiments.published import published
 from dudx.lab.problems import problem
-from dudx.lab.runs import Run
+from dudx.lab.sweep.runs import Run
 
 _ARRAYS = ("points", "prediction", "reference")
 

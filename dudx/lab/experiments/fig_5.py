@@ -18,7 +18,7 @@ from dudx.lab.experiments.pictures import ENGINE_STYLES, grid, plain_log
 from dudx.lab.experiments.profile import Profile
 from dudx.lab.experiments.statistics import Comparison, Seeds, compare, over_seeds
 from dudx.lab.experiments.tables import Table, spread
-from dudx.lab.runs import Run
+from dudx.lab.sweep.runs import Run
 
 #: What "essentially flat" is taken to mean: the error changes by less than this factor over the whole range.
 FLAT = 1.25

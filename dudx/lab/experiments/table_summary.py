@@ -10,7 +10,7 @@ from dudx.lab.experiments.published import SCALE, published
 from dudx.lab.experiments.statistics import best
 from dudx.lab.experiments.tables import Cell, Table, spread
 from dudx.lab.experiments.tables import published as as_published
-from dudx.lab.runs import Run
+from dudx.lab.sweep.runs import Run
 
 
 def _runs(profile: Profile) -> list[Run]:

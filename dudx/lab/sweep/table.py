@@ -15,7 +15,7 @@ from rich.table import Column, Table
 
 from dudx.errors import InputError
 from dudx.lab import storage
-from dudx.lab.runs import Outcome
+from dudx.lab.sweep.runs import Outcome
 
 COLUMNS = [
     *("name", "problem", "engine", "seed", "status"),

@@ -18,8 +18,8 @@ from dudx.lab.experiments.base import Measurement
 from dudx.lab.experiments.profile import Profile
 from dudx.lab.problems import problem
 from dudx.lab.reproduction import distinct, known
-from dudx.lab.runs import outcome
 from dudx.lab.settings import Settings
+from dudx.lab.sweep.runs import outcome
 from dudx.lab.training import Trainer
 
 _STEPS = 11  # SOAP does the expensive part of its work every tenth step

@@ -33,6 +33,11 @@ class Choice:
     device: str | None
 
     @property
+    def folder(self) -> Path:
+        """Where the results go, unless it is said."""
+        return Path("results") / Path(self.profile_name).stem
+
+    @property
     def experiments(self) -> list[Experiment]:
         if bool(self.names) == self.every:
             raise InputError("Name the experiments to reproduce, or give --all; dudx reproduce --list lists them.")
@@ -50,12 +55,9 @@ def redraw(names: list[str], folder: Path, out: Path) -> None:
         console.print(f"Written: {path}")
 
 
-def run(choice: Choice, out: Path | None, workers: int | None, ray: str | None, gpus_per_run: float) -> int:
+def run(choice: Choice, out: Path, workers: int | None, ray: str | None, gpus_per_run: float) -> int:
     """Reproduce; the exit code is 0 if all went well, 3 if a run diverged or failed, 130 if it was stopped."""
-    experiments = choice.experiments
-    if out is None:
-        raise InputError("Say where the results go: --out results/cpu.")
-    done = reproduction.reproduce(experiments, choice.profile, out, workers, ray, gpus_per_run)
+    done = reproduction.reproduce(choice.experiments, choice.profile, out, workers, ray, gpus_per_run)
     for path in done.written:
         console.print(f"Written: {path}")
     for name, reason in done.failed.items():
@@ -68,12 +70,12 @@ def run(choice: Choice, out: Path | None, workers: int | None, ray: str | None, 
     return 3 if done.failed else 0
 
 
-def show_plan(choice: Choice, out: Path | None, workers: int | None) -> int:
+def show_plan(choice: Choice, out: Path, workers: int | None) -> int:
     """Print what would be done and how long it takes."""
-    from dudx.lab.estimates import estimate
+    from dudx.lab.reproduction.estimates import estimate
 
     experiments, profile = choice.experiments, choice.profile
-    plan = estimate(experiments, profile, out or Path("results"))
+    plan = estimate(experiments, profile, out)
     table = Table(
         "experiment", "what", title=f"Profile {choice.profile_name}, from a few steps of each on this machine"
     )

@@ -23,8 +23,8 @@ from dudx.lab.experiments.data import CONFIGS, ENVIRONMENT, Data, write, write_d
 from dudx.lab.experiments.profile import Profile
 from dudx.lab.locks import locked
 from dudx.lab.measuring import Measuring
-from dudx.lab.runs import Outcome, Run
 from dudx.lab.sweep import run_sweep
+from dudx.lab.sweep.runs import Outcome, Run
 
 Result = Mapping[str, Any]
 
@@ -42,11 +42,13 @@ class Done:
 
 
 def chosen(names: Sequence[str]) -> list[Experiment]:
-    """The experiments of these names, in the order of the paper."""
-    unknown = next((name for name in names if name not in EXPERIMENTS), None)
-    if unknown is not None:
+    """The experiments of these names, in the order of the paper; "fig4" is "fig-4"."""
+    by_letters = {name.replace("-", ""): name for name in EXPERIMENTS}
+    found = {by_letters.get(name.replace("-", ""), "") for name in names}
+    if "" in found:
+        unknown = next(name for name in names if name.replace("-", "") not in by_letters)
         raise InputError(f"There is no experiment named {unknown!r}; there are {', '.join(EXPERIMENTS)}.")
-    return [experiment for name, experiment in EXPERIMENTS.items() if name in names]
+    return [experiment for name, experiment in EXPERIMENTS.items() if name in found]
 
 
 def reproduce(

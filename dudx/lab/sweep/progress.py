@@ -10,7 +10,7 @@ from rich.console import Console
 from rich.markup import escape
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
-from dudx.lab.runs import Outcome
+from dudx.lab.sweep.runs import Outcome
 
 
 class SweepProgress:

@@ -1,8 +1,8 @@
 """Runs on the cores of this machine: processes that take one run after the other.
 
-A worker is `python -m dudx.lab.local_workers`. It reads runs from its standard input, one JSON line each, and answers
-each with a line. When the input ends, because the driver wants it to stop or is no more, the worker lets its run finish
-the epoch, save, and goes. All that is known of a run is in its folder, so nothing else need be told.
+A worker is `python -m dudx.lab.sweep.local_workers`. It reads runs from its standard input, one JSON line each, and
+answers each with a line. When the input ends, because the driver wants it to stop or is no more, the worker lets its
+run finish the epoch, save, and goes. All that is known of a run is in its folder, so nothing else need be told.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ from pathlib import Path
 from typing import IO, Any
 
 from dudx.errors import DudxError
-from dudx.lab.runs import Run, Work, execute, sentence, write_death
 from dudx.lab.settings import Settings
+from dudx.lab.sweep.runs import Run, Work, execute, sentence, write_death
 
 LOG = "workers.log"
 

@@ -6,8 +6,8 @@ import base64
 import html
 import re
 
-from dudx.lab.document import Document, Section
 from dudx.lab.experiments.tables import Cell, Table
+from dudx.lab.report.document import Document, Section
 
 _STYLE = """
 :root { color-scheme: light dark; --ink: #1a1a1a; --page: #fff; --line: #ccc; --soft: #f4f4f4; --good: #00694e;

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from dudx.lab.document import Document, Section
 from dudx.lab.experiments import EXPERIMENTS, Experiment
 from dudx.lab.experiments.claims import VERDICTS, Claim
 from dudx.lab.experiments.data import Data, write
 from dudx.lab.experiments.statistics import LEVEL
 from dudx.lab.experiments.tables import Cell, Table
-from dudx.lab.report_html import page
+from dudx.lab.report.document import Document, Section
+from dudx.lab.report.html import page
 from dudx.lab.reproduction import present, with_data
 
 PAPER = (

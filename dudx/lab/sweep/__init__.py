@@ -24,9 +24,9 @@ from dudx.lab.names import look_up
 from dudx.lab.networks import NETWORKS
 from dudx.lab.optimizers import OPTIMIZERS
 from dudx.lab.problems import PROBLEMS
-from dudx.lab.runs import Outcome, Run, Work, outcome
 from dudx.lab.settings import make_settings
-from dudx.lab.sweep_progress import SweepProgress
+from dudx.lab.sweep.progress import SweepProgress
+from dudx.lab.sweep.runs import Outcome, Run, Work, outcome
 
 __all__ = ["Outcome", "Run", "grid", "run_sweep"]
 
@@ -106,10 +106,10 @@ def _work(
 ) -> Work:
     threads = max(run.settings.threads or 1 for run in runs)
     if ray is not None:
-        from dudx.lab import ray_workers
+        from dudx.lab.sweep import ray_workers
 
         return ray_workers.work(runs, folder, ray, workers, gpus_per_run, retries)
-    from dudx.lab import local_workers
+    from dudx.lab.sweep import local_workers
 
     return local_workers.work(runs, folder, workers or max(1, cores() // threads), retries)
 
