@@ -13,6 +13,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import dudx
 from dudx.lab.problems import Problem, problem
 
 DRAWS = 14  # past the second checkpoint of the smoke profile, and not at a checkpoint; calibration draws, too
@@ -33,6 +34,12 @@ def crashing() -> Problem:
 def slow() -> Problem:
     """Leaves time to disturb a run."""
     return _burgers(lambda: None if _forgiven() else time.sleep(0.1), every=1)
+
+
+def random_directions() -> Problem:
+    """Asks the global generator for the directions of its Laplacian."""
+    found = problem("poisson")
+    return dataclasses.replace(found, residual=dudx.Residual(lambda u: u.random_laplacian(), inputs=found.inputs))
 
 
 def _burgers(deed: Callable[[], None], every: int = DRAWS) -> Problem:

@@ -103,7 +103,7 @@ def train(
     _show_result(result, out, plots.plot_run(out))
     if result["status"] == "diverged":
         print(
-            f"dudx: the loss is not finite after epoch {result['epochs']}; try a smaller learning rate.",
+            f"dudx: the loss is not finite after epoch {result['diverged_at']}; try a smaller learning rate.",
             file=sys.stderr,
         )
         raise typer.Exit(3)

@@ -32,12 +32,13 @@ def environment(seed: int) -> dict[str, Any]:
 
 def commit() -> str | None:
     """The commit of the source this runs from; None when it is installed without one."""
-    folder = Path(__file__).parent
+    file = Path(__file__)
+    git = ["git", "-C", str(file.parent)]
     try:
-        done = subprocess.run(
-            ["git", "-C", str(folder), "rev-parse", "HEAD"], capture_output=True, text=True, timeout=5, check=False
-        )
-    except (OSError, subprocess.TimeoutExpired):
+        # An environment may stand inside another project's repository, whose commit says nothing of this file.
+        subprocess.run([*git, "ls-files", "--error-unmatch", file.name], capture_output=True, timeout=5, check=True)
+        done = subprocess.run([*git, "rev-parse", "HEAD"], capture_output=True, text=True, timeout=5, check=True)
+    except (OSError, subprocess.SubprocessError):
         return None
     return done.stdout.strip() or None
 

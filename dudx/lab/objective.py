@@ -100,7 +100,10 @@ class Objective:
         if self.settings.chunk != "auto":
             return self.settings.chunk
         if part.name not in self.chunks:  # what decides it stays the same throughout
-            self.chunks[part.name] = suggested_chunk(model, self.device, engine.rows(part.points, part.operators()))
+            # Operators may be drawn at random, and a run that is resumed asks for these once more than another.
+            with torch.random.fork_rng([self.device] if self.device.type == "cuda" else []):
+                rows = engine.rows(part.points, part.operators())
+            self.chunks[part.name] = suggested_chunk(model, self.device, rows)
         return self.chunks[part.name]
 
     @property

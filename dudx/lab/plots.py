@@ -61,7 +61,11 @@ def plot_run(folder: Path) -> list[Path]:
     drawn = []
     if (folder / "prediction.npz").exists():
         arrays = storage.read_arrays(folder / "prediction.npz")
-        drawn.append(solution(folder / "solution.png", problem, **arrays))
+        dimension, in_time = len(problem.inputs), isinstance(problem.domain, Cylinder)
+        if dimension == 1:
+            drawn.append(curve(folder / "solution.png", problem, **arrays))
+        elif dimension == 2 or (dimension == 3 and in_time):  # there is no picture of more
+            drawn.append(solution(folder / "solution.png", problem, **arrays))
     if rows := storage.read_table(folder / "metrics.csv"):
         drawn.append(training_curves(folder / "training.png", problem.title, rows))
     if searches := storage.read_json(folder / "calibrations.json"):
@@ -74,6 +78,21 @@ def _config(folder: Path) -> str:
         return (folder / "config.toml").read_text(encoding="utf-8")
     except OSError as error:
         raise InputError(f"There is no run in {str(folder)!r}: config.toml cannot be read.") from error
+
+
+def curve(path: Path, problem: Problem, points: np.ndarray, prediction: np.ndarray, reference: np.ndarray) -> Path:
+    """Prediction and reference in one variable, and the error beside them."""
+    order = np.argsort(points[:, 0])
+    x, u, true = points[order, 0], prediction[order, 0], reference[order, 0]
+    error = np.linalg.norm(u - true) / np.linalg.norm(true)
+    with figure(path, 2, (10, 3.6)) as (values, errors):
+        values.plot(x, true, color=COLOURS[6], label="reference")
+        values.plot(x, u, color=COLOURS[1], linestyle="--", label="prediction")
+        values.legend()
+        values.set(xlabel=problem.inputs[0], title=problem.title)
+        errors.semilogy(x, np.abs(u - true), color=COLOURS[0])
+        errors.set(xlabel=problem.inputs[0], title=f"|error|, relative L2 {100 * error:.2f} %")
+    return path
 
 
 def solution(path: Path, problem: Problem, points: np.ndarray, prediction: np.ndarray, reference: np.ndarray) -> Path:

@@ -119,16 +119,21 @@ def validated(
         problem = "there is no such setting" if fault["type"] == "extra_forbidden" else fault["msg"].lower()
         if key in (given or {}):
             raise InputError(f"The option {key} = {values[key]!r} is not right: {problem}.") from error
-        line = _line_of(key, text)
+        line = _line_of(key, text, str(values.get("problem", "")).rpartition(":")[2])
         place = f"{where!r}, line {line}" if line else repr(where)
         raise InputError(f"In {place}: {key} = {values.get(key)!r} is not right: {problem}.") from error
 
 
-def _line_of(key: str, text: str) -> int | None:
-    lines = [
-        i for i, line in enumerate(text.splitlines(), 1) if re.match(rf"\s*[\"']?{re.escape(key)}[\"']?\s*=", line)
-    ]
-    return lines[-1] if lines else None
+def _line_of(key: str, text: str, problem: str) -> int | None:
+    """Where a key stands: in the table of the problem, which counts, or else before all tables."""
+    found: dict[str, int] = {}
+    table = ""
+    for number, line in enumerate(text.splitlines(), 1):
+        if opened := re.match(r"\s*\[\s*[\"']?([^\]\"']+?)[\"']?\s*\]", line):
+            table = opened[1]
+        elif re.match(rf"\s*[\"']?{re.escape(key)}[\"']?\s*=", line):
+            found[table] = number
+    return found.get(problem, found.get(""))
 
 
 def to_toml(settings: Settings) -> str:

@@ -182,6 +182,11 @@ def hostile_cases(tmp: Path, finished: Path) -> dict[str, tuple[list[str], str]]
             [*with_profile, write(tmp / "c.toml", 'batch = 8\n[poisson]\nepochs = "many"\n')],
             "line 3: epochs = 'many'",
         ),
+        "profile with a wrong default": (
+            [*with_profile, write(tmp / "c2.toml", "epochs = 0\n[heat]\nepochs = 3000\n")],
+            "line 1: epochs = 0",
+        ),
+        "network that cannot be made": ([*run, "--network", "torch.nn:Tanh"], "cannot be made from (inputs, outputs, "),
         "existing run": (["train", "poisson", "--profile", "smoke", "--out", str(finished)], "--resume"),
         "resume with other settings": (
             ["train", "poisson", "--out", str(finished), "--resume", "--batch", "7"],

@@ -12,7 +12,8 @@ from dudx import CoupledModelError, PerSampleAD
 from dudx.lab import storage
 from dudx.lab.problems import problem
 from dudx.lab.settings import make_settings
-from dudx.lab.training import Trainer, train
+from dudx.lab.trainer import Trainer
+from dudx.lab.training import train
 
 NETWORKS = ["batchnorm", "attention"]
 

@@ -18,7 +18,7 @@ from dudx.lab import distributed, storage, train
 from dudx.lab.distributed import first, launched
 from dudx.lab.problems import problem
 from dudx.lab.settings import Settings, make_settings
-from dudx.lab.training import Trainer
+from dudx.lab.trainer import Trainer
 
 ENGINES = ("ad", "taylor", "fd", "efd", "sfd")
 # Rows that two do not divide; double precision, as differences divide rounding by the square of the step.
@@ -28,11 +28,11 @@ TOGETHER = """
 import os, signal, sys, time
 import torch
 from dudx.errors import InputError
-from dudx.lab import distributed, training
+from dudx.lab import distributed, trainer
 from dudx.lab.ranks import PeerError
 sys.path.insert(0, sys.argv[2])
 from test_distributed import ENGINES, settings_of, step
-training.first_phase = lambda *_: (None, None)  # no step is taken here, and torch imports a lot with an optimizer
+trainer.first_phase = lambda *_: (None, None)  # no step is taken here, and torch imports a lot with an optimizer
 
 found = {}
 with distributed._group(settings_of("ad"), 60) as ranks:

@@ -504,6 +504,8 @@ def test_help_teaches(command: str) -> None:
         (["fig-1", "--out", "x", "--profile", "cpux"], "did you mean 'cpu'"),
         (["fig-1", "--out", "x", "--profile", "no.toml"], "cannot be read"),
         (["fig-1", "--out", "x", "--profile", "bad.toml"], "cost.seconds is not right"),
+        (["fig-1", "--out", "x", "--profile", "few.toml"], "accuracy must have the problems poisson, burgers, heat"),
+        (["fig-1", "--out", "x", "--profile", "slow.toml"], "the engine 'per-sample' has no place here"),
         (["fig-1", "--out", "x", "--profile", "smoke", "--workers", "0"], "at least one worker"),
         (["fig-1", "--out", "x", "--profile", "smoke", "--device", "gpu"], "device is not right"),
         (["--from-data", "nowhere"], "There are no data in 'nowhere/data'"),
@@ -516,6 +518,8 @@ def test_hostile_arguments_are_one_sentence(
     monkeypatch.chdir(tmp_path)
     shipped = Path(experiments.__file__).parent / "profiles" / "smoke.toml"
     (tmp_path / "bad.toml").write_text(shipped.read_text().replace("seconds = 0.01", 'seconds = "long"'))
+    (tmp_path / "few.toml").write_text(shipped.read_text().replace("[accuracy.heat]", "[accuracy.heart]"))
+    (tmp_path / "slow.toml").write_text(shipped.read_text().replace('"ad"', '"per-sample"'))
     assert call(monkeypatch, "reproduce", *arguments) == 1
     said = capsys.readouterr().err
     assert sentence in said

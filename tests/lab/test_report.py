@@ -13,7 +13,7 @@ from scipy import stats
 
 from dudx.errors import InputError
 from dudx.lab.experiments import EXPERIMENTS, claims
-from dudx.lab.experiments.claims import Claim
+from dudx.lab.experiments.claims import Claim, Lost
 from dudx.lab.experiments.data import Data, write_data
 from dudx.lab.experiments.published import published
 from dudx.lab.experiments.statistics import best, compare
@@ -62,6 +62,8 @@ def test_the_best_is_bold_only_where_something_is_worse() -> None:
     assert best({**tied, "sfd": errors(0.03, JITTER)}) == {"ad", "fd"}
     assert best({**tied, "sfd": errors(0.003, JITTER)}) == {"sfd"}
     assert best({"ad": errors(0.01), "fd": {}}) == set()
+    skewed = {"ad": dict(enumerate([0.6, 0.6, 0.6, 0.6, 9.9])), "fd": dict(enumerate([0.49, 0.49, 0.49, 0.49, 10.5]))}
+    assert best({**skewed, "sfd": errors(50.0)}) == {"ad", "fd"}  # smaller in the mean, but larger seed by seed
 
 
 def test_verdicts_of_comparisons() -> None:
@@ -78,9 +80,22 @@ def test_verdicts_of_comparisons() -> None:
     assert claims.same(loose, 0.0, 1.0)[0] == "undecided"  # however close the means, anything may be true
     assert [claims.smaller(much)[0], claims.larger(much)[0]] == ["did not hold", "held"]
     assert [claims.smaller(a_little)[0], claims.larger(a_little)[0]] == ["undecided", "undecided"]
-    assert [claims.at_least(r, 2.0) for r in (3.0, 1.5, 1.2, 0.8, None)] == [
+    assert [claims.at_least(r, 2.0) for r in (3.0, 1.5, 1.45, 1.2, None)] == [
         *("held", "held", "held in part", "did not hold", "undecided")
     ]
+    assert [claims.at_least(r, 1000.0) for r in (800.0, 40.0, 20.0)] == ["held", "held in part", "did not hold"]
+
+
+def test_runs_that_did_not_finish_speak_against_their_method() -> None:
+    better, worse = compare(errors(0.003, JITTER), errors(0.01)), compare(errors(0.03, JITTER), errors(0.01))
+    equal = compare(errors(0.01, JITTER), errors(0.01))
+    first, second, both = Lost(2, 0), Lost(0, 2), Lost(1, 1)
+    assert [claims.smaller(better, lost=lost)[0] for lost in (first, second, both)] == ["undecided", "held", "held"]
+    assert [claims.larger(worse, lost=lost)[0] for lost in (first, second, both)] == ["held", "undecided", "held"]
+    assert [claims.smaller(None, lost=lost)[0] for lost in (first, second)] == ["did not hold", "held"]
+    assert [claims.larger(None, lost=lost)[0] for lost in (first, second)] == ["held", "did not hold"]
+    assert [claims.same(equal, 0.0, 1.0, lost)[0] for lost in (first, both)] == ["undecided", "held"]
+    assert "runs that did not finish: 2 of the first, 0 of the second" in claims.smaller(better, lost=first)[1]
 
 
 # -- claims of each experiment, on data made up so that they hold, and so that they do not ----------------------------
@@ -156,6 +171,10 @@ def test_flatness_in_the_interval(tmp_path: Path) -> None:
     assert verdicts(put(tmp_path / "c", "fig-5", runs=flat + steep), "fig-5")[text] == "held in part"
     stable = interval_rows("burgers", "sfd", lambda interval: 0.01)
     assert verdicts(put(tmp_path / "d", "fig-5", runs=stable), "fig-5") == {text: "held", twice: "undecided"}
+    blown = [{**row, "status": "diverged"} if row["recalibrate"] == 500 else row for row in stable]
+    assert verdicts(put(tmp_path / "e", "fig-5", runs=blown), "fig-5") == {text: "held", twice: "held"}
+    torn = [{**row, "status": "diverged"} if row["recalibrate"] == 10 and row["seed"] else row for row in stable]
+    assert verdicts(put(tmp_path / "f", "fig-5", runs=torn), "fig-5")[text] == "undecided"
 
 
 def cost_rows(batched_ad: float, memory: float) -> list[dict[str, Any]]:
@@ -183,7 +202,7 @@ def test_cost(tmp_path: Path) -> None:
     )  # 1000 of 1600
     bad = verdicts(put(tmp_path / "b", "fig-4", cost=cost_rows(0.7, 0.9)), "fig-4")
     assert (bad[faster], bad[less]) == ("did not hold", "did not hold")
-    mixed = cost_rows(2.5, 1.2)
+    mixed = cost_rows(2.5, 1.45)
     mixed[0]["seconds"] = 1e-6  # at one batch AD is faster
     found = verdicts(put(tmp_path / "c", "fig-4", cost=mixed), "fig-4")
     assert (found[faster], found[less]) == ("held in part", "held in part")

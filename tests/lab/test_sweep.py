@@ -16,10 +16,10 @@ import pytest
 from sweeps import assert_same, control_c_when, epoch, wait_until
 
 from dudx.errors import InputError
-from dudx.lab import cli, storage, train
+from dudx.lab import cli, storage, sweep, train
 from dudx.lab.settings import make_settings
 from dudx.lab.sweep import Run, grid, local_workers, run_sweep, table
-from dudx.lab.sweep.runs import Outcome, Work, execute
+from dudx.lab.sweep.runs import Outcome, Work, execute, write_death
 
 DIVERGING = {"optimizer": "torch.optim:SGD", "learning_rate": 1e12, "schedule": "constant"}
 
@@ -166,6 +166,27 @@ def test_a_run_whose_workers_keep_dying_has_failed_and_the_next_invocation_tries
     assert tried == ["burgers-seed0", "burgers-seed1"]
 
 
+def test_control_c_while_a_failed_run_is_tried_again_leaves_it_unfinished(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    runs = grid("smoke", problem=["burgers"], seed=range(2))
+    write_death(tmp_path / "burgers-seed0", 1, "exit with code 1")
+
+    def stopped(runs: list[Run], *_: object) -> Work:
+        raise KeyboardInterrupt
+        yield
+
+    monkeypatch.setattr(local_workers, "work", stopped)
+    assert [o.status for o in run_sweep(runs, tmp_path)] == ["interrupted", "interrupted"]
+
+
+def test_a_worker_for_each_core_and_one_for_a_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sweep, "cores", lambda: 8)
+    for threads, workers in {1: 8, 3: 2, 99: 1}.items():
+        assert sweep.suggested_workers(grid("smoke", problem="heat", threads=threads)) == workers
+    assert sweep.suggested_workers(grid("smoke", problem="heat", threads=1, device="cuda")) == 1
+
+
 @pytest.mark.parametrize(("problem", "hired"), [("burgers", 1), ("mischief:slow", 2)])
 def test_own_code_meets_a_fresh_process_every_time(
     problem: str, hired: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -214,7 +235,7 @@ def test_what_failed_is_counted_and_shown_and_tried_again(
     assert [row["status"] for row in rows] == ["finished", "diverged", "failed", "diverged"]
     assert [row["problem"] for row in rows] == ["burgers"] * 2 + ["mischief:crashing"] * 2
     assert float(rows[0]["l2_relative"]) == storage.read_json(out / rows[0]["name"] / "result.json")["l2_relative"]
-    assert (rows[0]["seed"], rows[0]["steps"], rows[2]["reason"]) == ("0", "20", "ValueError: the sky fell")
+    assert (rows[0]["seed"], rows[0]["epochs"], rows[2]["reason"]) == ("0", "20", "ValueError: the sky fell")
     assert re.search(r"mischief:crashing +│ sfd +│ 10.0 +│ +- │ +- │ +0 │ +0 │ +1 │", said.out)
     assert re.search(r"burgers +│ sfd +│ 10.0 +│ +89.39 % │ .*│ +1 │ +0 │ +0 │", said.out)
     assert "Traceback" in (out / rows[2]["name"] / "train.log").read_text()

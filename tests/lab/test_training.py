@@ -18,12 +18,13 @@ import torch
 
 from dudx import CompilationWarning
 from dudx.errors import InputError
-from dudx.lab import make_settings, storage, train
+from dudx.lab import make_settings, storage, train, training
 from dudx.lab.engines import ENGINES
+from dudx.lab.locks import LockedError, locked
 from dudx.lab.objective import Objective
 from dudx.lab.problems import PROBLEMS, problem
 from dudx.lab.settings import Settings
-from dudx.lab.training import Trainer
+from dudx.lab.trainer import Trainer
 
 SLOW_EPOCH = """
 import sys, time
@@ -252,8 +253,56 @@ def test_a_loss_that_is_not_finite_stops_the_run_and_keeps_the_last_good_checkpo
     result = train(settings, tmp_path / "run")
     assert result["status"] == "diverged"
     assert result["epochs"] < 20
+    assert result["epochs"] <= result["diverged_at"] < 20
     assert math.isfinite(result["l2_relative"])
     assert all(bool(torch.isfinite(value).all()) for value in parameters(tmp_path / "run").values())
+
+
+def test_a_run_killed_before_its_first_checkpoint_begins_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    settings = make_settings("burgers", "smoke")
+
+    def killed(self: Trainer) -> None:
+        raise KeyboardInterrupt
+
+    for resume in (True, False):
+        folder = tmp_path / str(resume)
+        with monkeypatch.context() as patch:
+            patch.setattr(Trainer, "save", killed)
+            with pytest.raises(KeyboardInterrupt):
+                train(settings, folder)
+        assert (folder / "config.toml").exists()
+        assert train(settings, folder, resume=resume)["status"] == "finished"
+
+
+def test_a_run_that_draws_directions_at_random_resumes_bit_for_bit(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.syspath_prepend(str(Path(__file__).parents[1]))
+    settings = make_settings("mischief:random_directions", "smoke", engine="taylor", epochs=20, checkpoint_every=10)
+    train(settings, tmp_path / "whole")
+    with monkeypatch.context() as patch:
+        patch.setattr(Trainer, "epochs", property(lambda self: 10, lambda self, value: None), raising=False)
+        train(settings, tmp_path / "cut")
+    train(settings, tmp_path / "cut", resume=True)
+    assert same(parameters(tmp_path / "whole"), parameters(tmp_path / "cut"))
+
+
+def test_a_folder_is_trained_in_by_one_process(tmp_path: Path) -> None:
+    settings = make_settings("burgers", "smoke")
+    train(settings, tmp_path / "run")
+    with (
+        locked(tmp_path / "run" / training.LOCK),
+        pytest.raises(LockedError, match=r"works in .* already; wait for it or stop it"),
+    ):
+        train(settings, tmp_path / "run", resume=True)
+
+
+def test_of_many_calibrations_only_the_best_steps_are_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("dudx.lab.trainer._WHOLE_CURVES", 4)
+    train(make_settings("burgers", "smoke", engine="efd", recalibrate=2, epochs=6), tmp_path / "run")
+    kept = storage.read_json(tmp_path / "run" / "calibrations.json")
+    assert [len(search["steps"]) > 1 for search in kept] == [True] * 4 + [False] * 2
+    assert all(search["steps"][int(np.argmin(search["rmse"]))] == search["step"] for search in kept)
 
 
 def test_a_full_disk_is_one_sentence_and_leaves_the_old_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

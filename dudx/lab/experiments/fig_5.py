@@ -12,7 +12,7 @@ import numpy as np
 from dudx.lab.experiments import claims, trained
 from dudx.lab.experiments.accuracy import LABELS, TITLES
 from dudx.lab.experiments.base import Experiment, named
-from dudx.lab.experiments.claims import Claim, Verdict
+from dudx.lab.experiments.claims import Claim, Lost, Verdict
 from dudx.lab.experiments.data import Data
 from dudx.lab.experiments.pictures import ENGINE_STYLES, grid, plain_log
 from dudx.lab.experiments.profile import Profile
@@ -64,7 +64,7 @@ def _tables(data: Data) -> list[Table]:
             line = [title, LABELS[engine]]
             for interval in intervals:
                 mine = trained.where(rows, problem=problem, engine=engine, recalibrate=interval)
-                lost = sum(row["status"] != "finished" for row in mine)
+                lost = trained.lost(mine)
                 text = spread(list(found.get(interval, {}).values()), 2, 100)
                 line.append(text + (f" ({lost} not finished)" if lost else ""))
             lines.append(line)
@@ -116,8 +116,14 @@ def _change(found: Mapping[int, Seeds]) -> Comparison | None:
     return over_seeds(np.array(slopes) * np.ptp(x))
 
 
-def _flat(change: Comparison | None) -> Verdict:
-    if change is None:
+def _lost(rows: Sequence[Mapping[str, Any]], problem: str, engine: str) -> list[int]:
+    """How many runs did not finish, by interval."""
+    mine = trained.where(rows, problem=problem, engine=engine)
+    return [trained.lost(trained.where(mine, recalibrate=i)) for i in sorted({row["recalibrate"] for row in mine})]
+
+
+def _flat(change: Comparison | None, lost: int) -> Verdict:
+    if change is None or lost:
         return "undecided"
     if 1 / FLAT <= change.ratio <= FLAT:
         return "held" if change.narrow else "undecided"
@@ -130,14 +136,20 @@ def _claims(data: Data) -> list[Claim]:
     for problem, title in _problems(rows).items():
         errors = _errors(rows, problem)
         changes = {engine: _change(intervals) for engine, intervals in errors.items()}
+        lost = {engine: _lost(rows, problem, engine) for engine in errors}
         told = "; ".join(f"{LABELS[engine]} {change or 'too few runs'}" for engine, change in changes.items())
         longest = sorted({interval for intervals in errors.values() for interval in intervals})
         text = f"{title}: the error is flat in the recalibration interval up to {longest[-2]} epochs"
         evidence = f"change over the range: {told}; t-test of the slopes by seed; flat is a factor below {FLAT:g}"
-        found.append(Claim(text, "essentially flat", _together([_flat(c) for c in changes.values()]), evidence))
+        if any(any(counts[:-1]) for counts in lost.values()):
+            counted = "; ".join(f"{LABELS[engine]} {sum(counts[:-1])}" for engine, counts in lost.items())
+            evidence = f"{evidence}; runs that did not finish: {counted}"
+        verdicts = [_flat(change, sum(lost[engine][:-1])) for engine, change in changes.items()]
+        found.append(Claim(text, "essentially flat", _together(verdicts), evidence))
         if problem != "poisson" and "sfd" in errors:
             before, last = sorted(errors["sfd"])[-2:]
-            verdict, evidence = claims.larger(compare(errors["sfd"][last], errors["sfd"][before]))
+            ends = Lost(*reversed(lost["sfd"][-2:]))
+            verdict, evidence = claims.larger(compare(errors["sfd"][last], errors["sfd"][before]), lost=ends)
             text = f"{title}: sFD fails when steps are calibrated twice in a training"
             found.append(Claim(text, "fails", verdict, f"interval {last} / {before}: {evidence}"))
     return found

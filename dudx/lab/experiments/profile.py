@@ -7,11 +7,15 @@ from importlib import resources
 from pathlib import Path
 from typing import Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 from dudx.errors import InputError
 from dudx.lab.names import look_up
 from dudx.lab.settings import Settings, make_settings
+
+#: What an engine is called in tables, in their order.
+ENGINE_NAMES = {"ad": "AD", "fd": "FD", "efd": "eFD", "sfd": "sFD", "taylor": "Taylor (ours)"}
+_PROBLEMS = ("poisson", "burgers", "heat")
 
 
 class _Part(BaseModel):
@@ -78,6 +82,19 @@ class Profile(_Part):
     cost: Cost
     device: Literal["cpu", "cuda"] = "cpu"
 
+    @model_validator(mode="after")
+    def _is_complete(self) -> Profile:
+        """Tables and figures have a place for three problems and for some engines, and figure 1 is one of sFD."""
+        if set(self.accuracy) != set(_PROBLEMS) or not set(self.interval) <= set(_PROBLEMS):
+            raise ValueError(f"accuracy must have the problems {', '.join(_PROBLEMS)}, and interval none but these")
+        for plan in (*self.accuracy.values(), *self.interval.values(), self.coupled):
+            for engine in plan.engines:
+                if engine not in ENGINE_NAMES:
+                    raise ValueError(f"the engine {engine!r} has no place here; choose from {', '.join(ENGINE_NAMES)}")
+        if "sfd" not in self.accuracy["poisson"].engines:
+            raise ValueError("accuracy.poisson must have the engine sfd")
+        return self
+
     def settings(self, problem: str, **chosen: Any) -> Settings:
         """The settings of a run; without compilation unless it is asked for, so that the times of engines compare."""
         common = {"device": self.device, "threads": 1, "compile": False}
@@ -115,4 +132,6 @@ def _fault(error: ValidationError | TypeError) -> str:
         return str(error)
     first = error.errors()[0]
     place = ".".join(str(part) for part in first["loc"])
+    if not place:
+        return first["msg"].removeprefix("Value error, ")
     return f"{place} is not right: {first['msg'][0].lower()}{first['msg'][1:]}"

@@ -73,6 +73,7 @@ def best(groups: Mapping[Key, Seeds]) -> set[Key]:
     tied = {first}
     for key, seeds in groups.items():
         found = compare(seeds, groups[first])
-        if key != first and (found is None or not found.significant):
+        # Errors of some seeds may be far off, so what is smaller in the mean can be larger seed by seed.
+        if key != first and (found is None or not found.significant or found.ratio < 1):
             tied.add(key)
     return tied if len(tied) < len(groups) else set()

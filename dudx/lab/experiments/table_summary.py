@@ -27,7 +27,7 @@ def _tables(data: Data) -> list[Table]:
         line: list[Cell | str] = [title]
         for engine, by_seed in errors.items():
             mine = trained.where(of_problem, engine=engine)
-            missing = sum(row["status"] != "finished" for row in mine)
+            missing = trained.lost(mine)
             text = spread(list(by_seed.values()), 2, 100) + (f" ({missing} not finished)" if missing else "")
             coincides = (problem, engine) == ("poisson", "efd") and not mine
             line.append("equal FD" if coincides else Cell(text, engine in bold))

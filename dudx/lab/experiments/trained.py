@@ -71,6 +71,11 @@ def by_seed(rows: Iterable[Mapping[str, Any]], metric: str = "l2_relative") -> S
     return {int(r["seed"]): r[metric] for r in rows if r["status"] == "finished" and r[metric] is not None}
 
 
+def lost(rows: Iterable[Mapping[str, Any]]) -> int:
+    """How many runs diverged or failed."""
+    return sum(row["status"] != "finished" for row in rows)
+
+
 def scale(data: Data, names: Sequence[str]) -> str:
     """How large some runs were, in words."""
     configs = [config for name, config in data.configs().items() if name in names]
@@ -78,7 +83,9 @@ def scale(data: Data, names: Sequence[str]) -> str:
     def values(key: str) -> str:
         return " or ".join(str(value) for value in dict.fromkeys(config.get(key) for config in configs))
 
+    rescaled = ", inputs rescaled to [-1, 1]" if any(config.get("rescale") for config in configs) else ""
     return (
-        f"{values('epochs')} epochs, batch {values('batch')}, network {values('depth')} × {values('width')}, "
-        f"{values('optimizer')}, {len({config.get('seed') for config in configs})} seeds"
+        f"{values('epochs')} epochs, batch {values('batch')}, network {values('depth')} × {values('width')}{rescaled}, "
+        f"{values('optimizer')} with learning rate {values('learning_rate')}, steps calibrated every "
+        f"{values('recalibrate')} epochs, {len({config.get('seed') for config in configs})} seeds"
     )

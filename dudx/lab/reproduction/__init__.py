@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import sys
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -23,7 +23,7 @@ from dudx.lab.experiments.data import CONFIGS, ENVIRONMENT, Data, write, write_d
 from dudx.lab.experiments.profile import Profile
 from dudx.lab.locks import locked
 from dudx.lab.measuring import Measuring
-from dudx.lab.sweep import run_sweep
+from dudx.lab.sweep import politely_stopped, run_sweep
 from dudx.lab.sweep.runs import Outcome, Run
 
 Result = Mapping[str, Any]
@@ -127,18 +127,12 @@ def known(measurement: Measurement, folder: Path) -> Result | None:
 
 def measured(wanted: Mapping[str, Measurement], folder: Path, stopped: bool) -> dict[str, Result]:
     """The results by file name; some are missing if the work is stopped."""
-    results: dict[str, Result] = {}
-    missing = []
-    for name, measurement in wanted.items():
-        result = known(measurement, folder)
-        if result is None:
-            missing.append(measurement)
-        else:
-            results[name] = result
+    results = settled(wanted.values(), folder)
+    missing = [measurement for name, measurement in wanted.items() if name not in results]
     if missing and not stopped:
         make_folder(folder)
         try:
-            with Measuring() as server:
+            with politely_stopped(), Measuring() as server:
                 for number, measurement in enumerate(missing, 1):
                     result = _skipped(measurement, results)
                     if result is None:
@@ -152,8 +146,18 @@ def measured(wanted: Mapping[str, Measurement], folder: Path, stopped: bool) -> 
     return results
 
 
+def settled(wanted: Iterable[Measurement], folder: Path) -> dict[str, Result]:
+    """What need not be measured, by file name: what was, and what that shows to be hopeless."""
+    results: dict[str, Result] = {}
+    for measurement in wanted:
+        result = known(measurement, folder) or _skipped(measurement, results)
+        if result is not None:
+            results[measurement.file] = result
+    return results
+
+
 def _skipped(measurement: Measurement, results: Mapping[str, Result]) -> Result | None:
-    if measurement.after is None:
+    if measurement.after is None or measurement.after.file not in results:
         return None
     reason = measurement.hopeless(results[measurement.after.file])
     return None if reason is None else {"status": "not tried", "reason": reason}

@@ -13,7 +13,7 @@ from dudx.errors import InputError
 from dudx.lab import reproduction
 from dudx.lab.experiments import EXPERIMENTS, Experiment
 from dudx.lab.experiments.profile import Profile, load
-from dudx.lab.sweep import cores
+from dudx.lab.sweep import suggested_workers
 
 console = Console()
 
@@ -89,10 +89,11 @@ def show_plan(choice: Choice, out: Path, workers: int | None) -> int:
         mine = [line.total for line in plan.lines if line.experiment == experiment.name]
         table.add_row(experiment.name, "all of it", "", "", "", f"{sum(mine):.0f}", style="bold")
     console.print(table)
-    count = workers or cores()
+    count = workers or suggested_workers([run for experiment in experiments for run in experiment.runs(profile)])
     console.print(
         f"In all {plan.runs:.0f} core-seconds of training and {plan.measurements:.0f} s of measurements: about "
-        f"{_time(plan.wall(count))} with {count} workers. Work that experiments share is counted with the first."
+        f"{_time(plan.wall(count))} with {count} worker{'s' * (count > 1)}. Work that experiments share is counted "
+        "with the first."
     )
     return 0
 

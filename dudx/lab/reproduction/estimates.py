@@ -17,10 +17,10 @@ from dudx.lab.experiments import Experiment, cost, curves, discrepancy
 from dudx.lab.experiments.base import Measurement
 from dudx.lab.experiments.profile import Profile
 from dudx.lab.problems import problem
-from dudx.lab.reproduction import distinct, known
+from dudx.lab.reproduction import distinct, settled
 from dudx.lab.settings import Settings
 from dudx.lab.sweep.runs import outcome
-from dudx.lab.training import Trainer
+from dudx.lab.trainer import Trainer
 
 _STEPS = 11  # SOAP does the expensive part of its work every tenth step
 #: What has no part in the time of an epoch.
@@ -70,9 +70,11 @@ def estimate(experiments: Sequence[Experiment], profile: Profile, out: Path) -> 
         found = _lines(experiment, groups)
         runs += sum(line.total for line in found)
         groups = {}
-        for piece in experiment.measurements(profile):
+        pieces = experiment.measurements(profile)
+        done = settled(pieces, out / "measurements")
+        for piece in pieces:
             if piece.file not in seen:
-                left = known(piece, out / "measurements") is None
+                left = piece.file not in done
                 groups.setdefault(_named(piece), []).append((left, lambda piece=piece: speeds.measurement(piece)))
                 seen.add(piece.file)
         more = _lines(experiment, groups)

@@ -13,6 +13,7 @@ import signal
 import threading
 from collections.abc import Iterator, Sequence
 from contextlib import closing, contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -70,7 +71,8 @@ def run_sweep(
     Args:
         runs: what to do; see `grid`. A run whose settings leave the number of threads open gets one.
         folder: holds a folder for each run.
-        workers: processes at work at the same time; by default as many as there are cores for their threads.
+        workers: processes at work at the same time; by default as many as there are cores for their threads, and one
+            if they use a GPU.
         ray: "auto" or the address of a Ray cluster to run on; "local" starts one here.
         gpus_per_run: with Ray, the share of a GPU that a run is given; 0.25 puts four runs on one.
         retries: how often a run is taken up again when its process dies.
@@ -84,34 +86,42 @@ def run_sweep(
         raise storage.StorageError(f"Cannot make the folder {str(folder)!r}: {error.strerror or error}.") from error
     with locked(folder / "sweep.lock"):
         found = {run.name: outcome(run, folder / run.name) for run in runs}
-        left = [run for run in runs if not found[run.name].final]
+        left = {run.name: run for run in runs if not found[run.name].final}
         if left:
-            with _politely_stopped(), SweepProgress(len(runs), len(runs) - len(left)) as shown:
+            with politely_stopped(), SweepProgress(len(runs), len(runs) - len(left)) as shown:
                 try:
-                    with closing(_work(left, folder, workers, ray, gpus_per_run, retries)) as done:
+                    with closing(_work(list(left.values()), folder, workers, ray, gpus_per_run, retries)) as done:
                         for run, reason in done:
+                            del left[run.name]
                             known = outcome(run, folder / run.name)
                             if reason is not None and not known.final:
                                 known = Outcome(run.name, run.settings, "failed", known.result, reason)
                             found[run.name] = known
                             shown.update(known)
                 except KeyboardInterrupt:
-                    reread = {run.name: outcome(run, folder / run.name) for run in left}
-                    found |= {name: now for name, now in reread.items() if found[name].status == "interrupted"}
+                    for name, run in left.items():  # also those that failed before and were being tried again
+                        now = outcome(run, folder / name)
+                        found[name] = now if now.final else replace(now, status="interrupted")
         return [found[run.name] for run in runs]
 
 
 def _work(
     runs: list[Run], folder: Path, workers: int | None, ray: str | None, gpus_per_run: float, retries: int
 ) -> Work:
-    threads = max(run.settings.threads or 1 for run in runs)
     if ray is not None:
         from dudx.lab.sweep import ray_workers
 
         return ray_workers.work(runs, folder, ray, workers, gpus_per_run, retries)
     from dudx.lab.sweep import local_workers
 
-    return local_workers.work(runs, folder, workers or max(1, cores() // threads), retries)
+    return local_workers.work(runs, folder, workers or suggested_workers(runs), retries)
+
+
+def suggested_workers(runs: Sequence[Run]) -> int:
+    """As many as there are cores for their threads; one for a GPU, which Ray can share out."""
+    if any(run.settings.device.startswith("cuda") for run in runs):
+        return 1
+    return max(1, cores() // max((run.settings.threads or 1 for run in runs), default=1))
 
 
 def cores() -> int:
@@ -144,7 +154,7 @@ def _check(runs: Sequence[Run], workers: int | None, ray: str | None, gpus_per_r
 
 
 @contextmanager
-def _politely_stopped() -> Iterator[None]:
+def politely_stopped() -> Iterator[None]:
     """A polite kill counts as Ctrl-C."""
     if threading.current_thread() is not threading.main_thread():  # which alone may set handlers
         yield

@@ -15,13 +15,12 @@ from dudx.errors import DudxError, InputError
 from dudx.lab import storage
 from dudx.lab.locks import locked
 from dudx.lab.settings import Settings, from_toml
-from dudx.lab.training import train
+from dudx.lab.training import LOCK, train
 
 Status = Literal["finished", "diverged", "failed", "interrupted"]
 #: What workers give: each run as it is done with, and the reason why it failed where its folder cannot tell.
 Work = Generator[tuple["Run", str | None], None, None]
 
-_LOCK = "run.lock"
 #: What a process left behind by a killed driver may take to finish its epoch.
 _PATIENCE = 120.0
 
@@ -36,7 +35,8 @@ class Run:
     @property
     def own_code(self) -> bool:
         """Whether the user's code takes part, which may keep things in its modules from one run to the next."""
-        return ":" in self.settings.problem or ":" in self.settings.network
+        names = (self.settings.problem, self.settings.network, self.settings.optimizer)
+        return any(":" in name and not name.startswith("torch.") for name in names)
 
 
 @dataclass(frozen=True)
@@ -92,7 +92,7 @@ def execute(run: Run, folder: Path, saved: Callable[[], None] | None = None) -> 
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise storage.StorageError(f"Cannot make the folder {str(folder)!r}: {error.strerror or error}.") from error
-    with locked(folder / _LOCK, _PATIENCE):
+    with locked(folder / LOCK, _PATIENCE):
         known = outcome(run, folder)
         if known.final:
             return known
@@ -108,7 +108,7 @@ def execute(run: Run, folder: Path, saved: Callable[[], None] | None = None) -> 
             contextlib.redirect_stderr(log),
         ):
             try:
-                train(run.settings, folder, resume=begun, saved=saved)
+                train(run.settings, folder, resume=begun, saved=saved, lock=False)
             except Exception as error:
                 traceback.print_exc()
                 _write_failure(folder, sentence(error))
@@ -143,7 +143,7 @@ def packed(folder: Path) -> dict[str, bytes]:
     The checkpoint is read first: the tables it refers to only grow, so what is read later has all of its rows.
     """
     names = sorted((path.name for path in folder.iterdir() if path.is_file()), key=lambda name: name != "checkpoint.pt")
-    return {name: (folder / name).read_bytes() for name in names if name != _LOCK and not name.startswith(".")}
+    return {name: (folder / name).read_bytes() for name in names if name != LOCK and not name.startswith(".")}
 
 
 def unpack(files: dict[str, bytes], folder: Path) -> None:

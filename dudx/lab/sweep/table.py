@@ -19,7 +19,7 @@ from dudx.lab.sweep.runs import Outcome
 
 COLUMNS = [
     *("name", "problem", "engine", "seed", "status"),
-    *("l2_relative", "smape", "max_error", "seconds", "steps", "reason"),
+    *("l2_relative", "smape", "max_error", "seconds", "epochs", "step", "reason"),
 ]
 
 
@@ -93,7 +93,6 @@ def write_csv(path: Path, outcomes: Sequence[Outcome]) -> None:
                     "engine": settings.engine,
                     "seed": settings.seed,
                     "status": outcome.status,
-                    "steps": result.get("epochs"),
                     "reason": outcome.reason,
                 }
             )
