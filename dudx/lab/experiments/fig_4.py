@@ -102,7 +102,8 @@ def _factors(ladders: Mapping[tuple[str, str], list[dict[str, Any]]]) -> list[tu
             value = _factor(single, fd, measure, at)
             found.append((key, network, f"{title}: {what} of per-sample AD over FD", value, f"B = {at}"))
         reach = max(fd) / max(single) if fd and single else None
-        found.append(("largest_batch", network, f"{title}: largest batch of FD over per-sample AD", reach, "see above"))
+        ends = f"B = {max(fd, default='-')} and {max(single, default='-')}"
+        found.append(("largest_batch", network, f"{title}: largest batch of FD over per-sample AD", reach, ends))
     return found
 
 

@@ -22,12 +22,13 @@ p, figcaption, caption { max-width: 48rem; }
 .wide { overflow-x: auto; margin: 1rem 0; }
 table { border-collapse: collapse; font-size: .9rem; font-variant-numeric: tabular-nums; }
 caption { text-align: left; padding: .3rem 0; }
-th, td { padding: .3rem .6rem; border-bottom: 1px solid var(--line); text-align: right; vertical-align: top; }
-th { background: var(--soft); } .words { text-align: left; } .long { min-width: 14rem; }
+th, td { padding: .3rem .6rem; border-bottom: 1px solid var(--line); text-align: right; vertical-align: top;
+  white-space: nowrap; }
+th, .words { white-space: normal; } th { background: var(--soft); } .words { text-align: left; } .long { min-width: 14rem; }
 .held { color: var(--good); } .did-not-hold { color: var(--bad); } .undecided { color: var(--open); }
 figure { margin: 1rem 0; }
 img { max-width: 100%; height: auto; background: #fff; padding: .5rem; border-radius: .3rem; }
-nav ul { columns: 18rem; padding-left: 1.2rem; }
+nav ul { columns: 18rem; column-gap: 2.5rem; padding-left: 1.2rem; } nav li { break-inside: avoid; }
 """
 _LONG = 30  # characters from which a column is kept from getting narrow
 _VERDICTS = {"held": "held", "held in part": "held", "did not hold": "did-not-hold", "undecided": "undecided"}
