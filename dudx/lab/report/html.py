@@ -24,7 +24,8 @@ table { border-collapse: collapse; font-size: .9rem; font-variant-numeric: tabul
 caption { text-align: left; padding: .3rem 0; }
 th, td { padding: .3rem .6rem; border-bottom: 1px solid var(--line); text-align: right; vertical-align: top;
   white-space: nowrap; }
-th, .words { white-space: normal; } th { background: var(--soft); } .words { text-align: left; } .long { min-width: 14rem; }
+th, .words { white-space: normal; } .words { text-align: left; }
+th { background: var(--soft); } .long { min-width: 14rem; }
 .held { color: var(--good); } .did-not-hold { color: var(--bad); } .undecided { color: var(--open); }
 figure { margin: 1rem 0; }
 img { max-width: 100%; height: auto; background: #fff; padding: .5rem; border-radius: .3rem; }
