@@ -255,6 +255,36 @@ def test_hard_constraints_around_a_network() -> None:
         assert (ours - exact).abs().max() < 1e-10 * (1 + exact.abs().max())
 
 
+JOINED: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
+    "cat of a tuple": lambda x, c: torch.cat((x, c), dim=1),
+    "cat, the constant first": lambda x, c: torch.cat((c, x), 1),
+    "cat by keyword": lambda x, c: torch.cat(tensors=[x, c], dim=1),
+    "cat of a tuple by keyword": lambda x, c: torch.cat(tensors=(x, c), dim=1),
+    "cat of a list": lambda x, c: torch.cat([x, c], dim=1),
+    "stack of a tuple": lambda x, c: torch.stack((x, c), dim=1).flatten(1),
+    "hstack of a tuple": lambda x, c: torch.hstack((x, c)),
+    "vstack of a tuple": lambda x, c: torch.vstack((x.T, c.T)).T,
+    "concat of a tuple": lambda x, c: torch.concat((x, c, c), dim=-1),
+}
+
+
+@pytest.mark.parametrize("joined", JOINED.values(), ids=JOINED)
+@pytest.mark.parametrize("operators", [[D()], [D(0)], OPERATORS], ids=["value", "first order", "all"])
+def test_a_constant_beside_jets_has_no_derivative(joined, operators) -> None:
+    c = torch.full((7, 2), 3.0, dtype=torch.float64)
+    assert_agree(lambda x: joined(x, c), points(), operators)
+    assert_agree(lambda x: torch.sin(joined(torch.tanh(x), c)), points(), operators)
+
+
+def test_a_constant_beside_jets_decides_the_precision_as_torch_does() -> None:
+    wide = torch.ones(7, 1, dtype=torch.float64) / 3
+    x = points().float()
+    for joined in (lambda x: torch.cat([x, wide], 1), lambda x: torch.where(x > 0, x, wide)):
+        ours, exact = (evaluate(joined, x, [D(), D(0)], engine)[0] for engine in (Taylor(), AD()))
+        assert ours.dtype == exact.dtype == torch.float64
+        assert torch.equal(ours, exact)
+
+
 def test_what_does_not_depend_on_the_inputs_just_runs() -> None:
     table = torch.randn(5, 1, dtype=torch.float64)
 

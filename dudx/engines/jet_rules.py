@@ -57,7 +57,9 @@ def leaves(value: Any) -> list[Any]:
 
 def constant(layout_of: Jet, value: Any) -> Jet:
     """A number or tensor as a jet whose derivatives are all zero."""
-    tensor = torch.as_tensor(value, dtype=layout_of.dtype, device=layout_of.device)
+    # A tensor keeps its precision, which torch would take into account; a number has none.
+    dtype = value.dtype if isinstance(value, Tensor) else layout_of.dtype
+    tensor = torch.as_tensor(value, dtype=dtype, device=layout_of.device)
     return Jet(layout_of.layout, tensor, tensor.new_zeros(()).expand(layout_of.layout.streams, *tensor.shape))
 
 
@@ -69,7 +71,8 @@ def linear(function: Callable[..., Any]) -> Callable[..., Any]:
 
     def rule(*args: Any, **kwargs: Any) -> Any:
         jet = next(leaf for leaf in leaves((args, list(kwargs.values()))) if is_jet(leaf))
-        args, kwargs = jets_of(jet, args), jets_of(jet, kwargs)
+        args = tuple(jets_of(jet, value) for value in args)
+        kwargs = {name: jets_of(jet, value) for name, value in kwargs.items()}
         value = function(*mapped(args, lambda j: j.value), **mapped(kwargs, lambda j: j.value))
         inner = [leaf for leaf in leaves((args, list(kwargs.values()))) if is_jet(leaf)]
 
@@ -99,10 +102,8 @@ def mapped(value: Any, replace: Callable[[Jet], Any]) -> Any:
 
 
 def jets_of(jet: Jet, value: Any) -> Any:
-    """The arguments with tensors that stand in a list beside jets made jets of derivative zero (for cat, stack)."""
-    if isinstance(value, tuple):
-        return tuple(jets_of(jet, item) for item in value)
-    if isinstance(value, list) and any(is_jet(item) for item in value):
+    """An argument in which tensors that stand in a sequence beside jets are jets of derivative zero (for cat, stack)."""
+    if isinstance(value, tuple | list) and any(is_jet(item) for item in value):
         return [item if is_jet(item) else constant(jet, item) for item in value]
     return value
 
