@@ -172,6 +172,13 @@ def test_every_rule_agrees_with_automatic_differentiation(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", LAYERS)
+@pytest.mark.parametrize("operator", [D(), D(0), D(1), D(0) + 2 * D(1), D(0, 0)], ids=repr)
+def test_every_rule_agrees_where_one_operator_is_asked_for(name: str, operator: dudx.Operator) -> None:
+    """Fewer orders and fewer streams than all operators together would need."""
+    assert_agree(network([name, "tanh", name]), points(), [operator])
+
+
+@pytest.mark.parametrize("name", LAYERS)
 def test_gradients_with_respect_to_parameters_agree_for_every_rule(name: str) -> None:
     model = network([name, "sin"])
     gradients = []

@@ -26,7 +26,7 @@ def polynomials(first: Sequence[float], orders: int) -> list[list[float]]:
             for j, b in enumerate(first):
                 following[i + j] += a * b
         found.append(following)
-    return found
+    return found[:orders]
 
 
 def horner(coefficients: Sequence[float], y: Tensor) -> Tensor:
