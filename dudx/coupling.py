@@ -29,6 +29,10 @@ REFUSAL = (
 )
 
 
+class Pointwise:
+    """The base of models that are known to take each row by itself, so that engines need not probe them."""
+
+
 def coupled(model: Model, x: Tensor) -> bool:
     """True where one sample's output depends on another sample's input, in the model's present mode.
 
@@ -45,7 +49,7 @@ def refuse_if_coupled(model: Model, x: Tensor) -> None:
     Influence that training switches on later (a zero-initialised output projection, say) is found too: the probe is
     repeated at the 2nd, 4th, 8th … meeting, which costs nothing in the long run.
     """
-    if x.is_meta or torch.compiler.is_compiling() or getattr(model, "pointwise", False):
+    if x.is_meta or torch.compiler.is_compiling() or isinstance(model, Pointwise):
         return
     if met_often_enough(model):
         return

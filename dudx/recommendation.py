@@ -21,7 +21,7 @@ from dudx.engines.difference import FD
 from dudx.engines.per_sample import PerSampleAD
 from dudx.engines.taylor import Taylor
 from dudx.errors import CalibrationWarning, DudxError
-from dudx.isolation import isolate
+from dudx.isolation import Isolated, isolate
 from dudx.operators import Directional, Operator
 from dudx.streaming import suggested_chunk
 
@@ -150,7 +150,7 @@ def _vectors(operators: Sequence[Operator]) -> bool:
 
 
 def _parameters(model: Model) -> list[Tensor]:
-    inner = getattr(model, "model", model)
+    inner = model.model if isinstance(model, Isolated) else model
     return [p for p in inner.parameters() if p.requires_grad] if isinstance(inner, torch.nn.Module) else []
 
 

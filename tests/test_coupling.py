@@ -213,6 +213,16 @@ def test_residuals_refuse_too():
         Residual(lambda u: u.x, ("x", "t"))(HiddenMean().double(), points(8, 2), AD())
 
 
+def test_the_names_of_a_networks_parts_do_not_matter():
+    class Separable(nn.Sequential):
+        def __init__(self):
+            super().__init__()
+            self.pointwise, self.norm, self.last = nn.Linear(2, 8), nn.BatchNorm1d(8), nn.Linear(8, 1)
+
+    with pytest.raises(CoupledModelError):
+        evaluate(Separable().double(), points(8, 2), [D(0)], AD())
+
+
 def test_functions_are_probed_as_modules_are():
     def model(x):
         return x * x.mean()
