@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import inspect
 import itertools
 import math
+import types
 import weakref
 from collections.abc import Iterator
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -19,6 +22,8 @@ from dudx.errors import CoupledModelError, DudxError
 # Influence shows in any handful of rows, so a probe never needs the whole batch.
 _PROBE_ROWS = 16
 _GOLDEN = (math.sqrt(5) - 1) / 2
+# How many functions and objects inside each other are looked into for modules, and how long a container may be.
+_DEPTH, _MOST = 3, 1000
 
 #: The problem, and the line that solves it.
 REFUSAL = (
@@ -184,20 +189,61 @@ def unchanged_buffers(model: Model) -> Iterator[None]:
                     buffer.copy_(value)
 
 
-def modules_of(model: object, depth: int = 2) -> list[nn.Module]:
+def modules_of(model: object) -> list[nn.Module]:
     """All modules of a network, also of one that hides in a function, `lambda x: net(x)[0]`, or in another object."""
-    owner = _owner(model)  # type: ignore[arg-type]
+    owner = _owner(model)
     if isinstance(owner, nn.Module):
         return list(owner.modules())
-    if depth == 0 or isinstance(owner, type) or (getattr(owner, "__module__", None) or "torch").startswith("torch"):
+    found: dict[int, nn.Module] = {}
+    _collect(owner, found, set(), _DEPTH)
+    return list(found.values())
+
+
+def _collect(value: object, found: dict[int, nn.Module], seen: set[int], depth: int) -> None:
+    """Note the modules in what a function uses, in an object's attributes and in containers, a few objects deep."""
+    value = value.__self__ if isinstance(value, types.MethodType) else value
+    if isinstance(value, nn.Module):
+        found.update((id(module), module) for module in value.modules())
+        return
+    if id(value) in seen:
+        return
+    seen.add(id(value))
+    if isinstance(value, list | tuple | set | frozenset | dict):
+        # A longer one holds data rather than networks, and is not to be gone through in every call.
+        items = value.values() if isinstance(value, dict) else value
+        for item in items if len(value) <= _MOST else ():
+            _collect(item, found, seen, depth)
+    elif depth:
+        for item in _inside(value):
+            _collect(item, found, seen, depth - 1)
+
+
+def _inside(value: Any) -> list[object]:
+    """What a function or an object of a user's class refers to."""
+    if inspect.isfunction(value):
+        cells = [cell.cell_contents for cell in value.__closure__ or () if _filled(cell)]
+        used = [value.__globals__[name] for name in _names(value.__code__) if name in value.__globals__]
+        return [*cells, *used, value.__defaults__, value.__kwdefaults__]
+    if isinstance(value, functools.partial):
+        return [value.func, value.args, value.keywords]
+    if isinstance(value, type | types.ModuleType) or type(value).__module__.partition(".")[0] in ("builtins", "torch"):
         return []
-    if inspect.isfunction(owner):
-        used = inspect.getclosurevars(owner)
-        inside = [*used.nonlocals.values(), *used.globals.values()]
-    else:
-        inside = list(getattr(owner, "__dict__", {}).values())
-    found = [module for value in inside if callable(value) for module in modules_of(value, depth - 1)]
-    return list({id(module): module for module in found}.values())
+    return list(getattr(value, "__dict__", {}).values())
+
+
+def _filled(cell: types.CellType) -> bool:
+    try:
+        cell.cell_contents  # noqa: B018  (there is no other way to ask)
+    except ValueError:
+        return False
+    return True
+
+
+@functools.lru_cache(maxsize=1024)
+def _names(code: types.CodeType) -> tuple[str, ...]:
+    """The names of globals that a function may use, also in the functions and comprehensions inside it."""
+    inner = (_names(constant) for constant in code.co_consts if isinstance(constant, types.CodeType))
+    return tuple(dict.fromkeys(itertools.chain(code.co_names, *inner)))
 
 
 class _Meetings:
@@ -219,7 +265,7 @@ class _Meetings:
 _meetings = _Meetings()
 
 
-def _owner(model: Model) -> object:
+def _owner(model: object) -> object:
     return getattr(model, "__self__", model)
 
 
@@ -230,12 +276,9 @@ def forget(model: Model) -> None:
 
 def met_often_enough(model: Model, purpose: object = None) -> bool:
     """True unless this is the 1st, 2nd, 4th, 8th … meeting with the model in its present mode, for this purpose."""
-    owner = _owner(model)
-    mode: object = (purpose, getattr(model, "__func__", None))
-    if isinstance(owner, nn.Module):
-        mode = (mode, tuple(module.training for module in owner.modules()))
+    mode = (purpose, getattr(model, "__func__", None), tuple(module.training for module in modules_of(model)))
     try:
-        count = _meetings.count(owner, mode)
+        count = _meetings.count(_owner(model), mode)
     except TypeError:  # not weakly referable or not hashable: such a callable is probed every time
         return False
     return count & (count - 1) != 0

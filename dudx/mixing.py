@@ -70,8 +70,9 @@ def _named_modules(model: Model) -> dict[str, nn.Module]:
     """The modules by name, also those that a function uses; but scripted ones, as they take no hooks."""
     roots: dict[str, object] = {"": getattr(model, "__self__", model)}
     if inspect.isfunction(model):
-        used = inspect.getclosurevars(model)
-        roots = {**used.globals, **used.nonlocals}
+        with contextlib.suppress(ValueError):  # raised for a variable that has no value yet
+            used = inspect.getclosurevars(model)
+            roots = {**used.globals, **used.nonlocals}
     return {
         name: module
         for prefix, root in roots.items()

@@ -1,4 +1,5 @@
 import copy
+import functools
 from dataclasses import replace
 
 import pytest
@@ -22,6 +23,7 @@ from dudx import (
     coupled,
     evaluate,
 )
+from dudx.coupling import modules_of
 
 # -- a zoo of networks -------------------------------------------------------------------------------------------
 
@@ -265,6 +267,71 @@ def test_another_mode_is_another_first_meeting():
     model[1].train()  # a part of it is enough
     with pytest.raises(CoupledModelError):
         evaluate(model, x, D(0), AD())
+
+
+class Solver:
+    """Holds networks, and is none."""
+
+    def __init__(self, net=None):
+        self.nets = {"u": [net]}
+        self.net, self.inner = net, None
+
+
+GLOBAL = Solver()
+
+
+def hidden_in_functions(net):
+    """Ways in which a function gets at its network."""
+    solver, nets, outer, recursive = Solver(net), [net], Solver(), []
+    outer.inner, GLOBAL.nets = solver, [net]
+    recursive += [recursive, net]
+
+    def with_a_gap(x):
+        return net(x) if x is not None else never_assigned
+
+    if outer.net:
+        never_assigned = None
+
+    return {
+        "closure": lambda x: net(x),
+        "attribute": lambda x: solver.net(x),
+        "attribute of an attribute": lambda x: outer.inner.net(x),
+        "list": lambda x: nets[0](x),
+        "dictionary in an attribute": lambda x: solver.nets["u"][0](x),
+        "list that holds itself": lambda x: recursive[1](x),
+        "default": lambda x, model=net: model(x),
+        "keyword": lambda x, *, model=net: model(x),
+        "partial": functools.partial(lambda model, x: model(x), net),
+        "method": net.forward,
+        "global": lambda x: GLOBAL.nets[0](x),
+        "global in a comprehension": lambda x: sum([GLOBAL.nets[i](x) for i in (0,)]),
+        "variable without a value": with_a_gap,
+    }
+
+
+@pytest.mark.parametrize("name", hidden_in_functions(nn.Identity()))
+def test_another_mode_is_noticed_inside_functions_too(name):
+    net, x = between(nn.BatchNorm1d(8)).eval(), points(8, 2)
+    model = hidden_in_functions(net)[name]
+    assert set(modules_of(model)) == set(net.modules())
+    for _ in range(5):
+        evaluate(model, x, D(0), AD())
+    net.train()
+    with pytest.raises(CoupledModelError):
+        evaluate(model, x, D(0), AD())
+
+
+@pytest.mark.parametrize("name", hidden_in_functions(nn.Identity()))
+def test_the_buffers_of_a_network_inside_a_function_are_left_alone(name):
+    net = between(nn.BatchNorm1d(8))
+    with unchanged(net):
+        assert coupled(hidden_in_functions(net)[name], points(8, 2))
+
+
+def test_a_package_whose_name_begins_like_torch_is_looked_into():
+    net = between(nn.BatchNorm1d(8))
+    elsewhere = type("Solver", (Solver,), {"__module__": "torchfoo.solvers", "__call__": lambda self, x: self.net(x)})
+    assert set(modules_of(elsewhere(net))) == set(net.modules())
 
 
 def test_influence_that_training_switches_on_is_found_soon():

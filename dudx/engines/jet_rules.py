@@ -102,7 +102,7 @@ def mapped(value: Any, replace: Callable[[Jet], Any]) -> Any:
 
 
 def jets_of(jet: Jet, value: Any) -> Any:
-    """An argument in which tensors that stand in a sequence beside jets are jets of derivative zero (for cat, stack)."""
+    """An argument in which tensors beside jets in a sequence are jets of derivative zero (for cat, stack)."""
     if isinstance(value, tuple | list) and any(is_jet(item) for item in value):
         return [item if is_jet(item) else constant(jet, item) for item in value]
     return value
