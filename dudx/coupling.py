@@ -18,6 +18,7 @@ from torch import Tensor, nn
 from dudx import checks
 from dudx.checks import Model
 from dudx.errors import CoupledModelError, DudxError
+from dudx.streaming import slicing
 
 # Influence shows in any handful of rows, so a probe never needs the whole batch.
 _PROBE_ROWS = 16
@@ -31,6 +32,13 @@ REFUSAL = (
     "attention over the batch, so this engine would silently return something other than each sample's own derivative. "
     "Use dudx.isolate(model, x) as the model, or the slower dudx.PerSampleAD() as the engine; "
     "print(dudx.explain(model, x)) says which layer it is."
+)
+#: The same where the batch comes in slices, which no engine can make up for.
+_REFUSAL_OF_SLICES = (
+    "The samples of this network's batch influence each other, so a slice of the batch is another batch with other "
+    "derivatives. Isolate the whole batch beforehand, isolated = dudx.isolate(model, x), and use isolated.at(which) as "
+    "the model, where which is the slice of torch.arange(len(x)) that backward gives beside that of x; or take the "
+    "batch whole, without a chunk."
 )
 
 
@@ -60,7 +68,7 @@ def refuse_if_coupled(model: Model, x: Tensor) -> None:
         return
     if _probe(model, x):
         forget(model)
-        raise CoupledModelError(REFUSAL)
+        raise CoupledModelError(_REFUSAL_OF_SLICES if slicing() else REFUSAL)
 
 
 def _probe(model: Model, x: Tensor) -> bool:
