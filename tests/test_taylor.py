@@ -262,6 +262,50 @@ def test_hard_constraints_around_a_network() -> None:
         assert (ours - exact).abs().max() < 1e-10 * (1 + exact.abs().max())
 
 
+EXPONENTS: dict[str, Callable[[Tensor], Tensor]] = {
+    "one number": lambda x: x ** torch.tensor(2.0),
+    "a whole number": lambda x: x ** torch.tensor(3),
+    "monomials": lambda x: (x.unsqueeze(-1) ** torch.arange(4)).flatten(1),
+    "monomials of a column": lambda x: x[:, :1] ** torch.arange(5, dtype=torch.float64),
+    "one for each column": lambda x: torch.pow(x, torch.tensor([4, 3])),
+    "one for each point": lambda x: x ** (torch.arange(7) % 3).unsqueeze(1),
+    "more axes than the base": lambda x: (x[:, 0] ** torch.arange(3.0).reshape(3, 1)).T,
+    "negative": lambda x: (x - 3) ** torch.tensor([-1.0, -2.0]),
+    "fractions of positive numbers": lambda x: (x + 3) ** torch.tensor([0.5, -1.5], dtype=torch.float64),
+}
+
+
+@pytest.mark.parametrize("function", EXPONENTS.values(), ids=EXPONENTS)
+def test_a_tensor_of_exponents_takes_any_base_that_torch_takes(function) -> None:
+    x = points()
+    assert bool((x < 0).any())
+    assert_agree(function, x, OPERATORS)
+    assert_agree(function, x, [D(0)])
+
+
+def powers_and_gradients(function, x, engine, parameters) -> list[Tensor]:
+    values = evaluate(function, x, [D(), D(0), D(0, 0), D(1, 1, 1)], engine)
+    return [*values, *torch.autograd.grad(torch.stack(values).square().mean(), parameters)]
+
+
+def test_a_tensor_of_exponents_is_finite_at_zero() -> None:
+    """Where automatic differentiation of the same function is not, so the reference is the product written out."""
+    weight = torch.eye(2, dtype=torch.float64, requires_grad=True)
+    x = torch.cat([torch.zeros(1, 2, dtype=torch.float64), points()])
+    ours = powers_and_gradients(lambda x: (x @ weight) ** torch.tensor([1, 2]), x, Taylor(), [weight])
+    written_out = lambda x: torch.stack([(x @ weight)[:, 0], (x @ weight)[:, 1] * (x @ weight)[:, 1]], 1)  # noqa: E731
+    for value, exact in zip(ours, powers_and_gradients(written_out, x, AD(), [weight]), strict=True):
+        assert torch.allclose(value, exact, atol=1e-12)
+
+
+def test_an_exponent_may_be_learned() -> None:
+    exponent = torch.tensor([2.0, 1.5], dtype=torch.float64, requires_grad=True)
+    x = points().abs() + 0.1
+    results = [powers_and_gradients(lambda x: x**exponent, x, engine, [exponent]) for engine in (Taylor(), AD())]
+    for value, exact in zip(*results, strict=True):
+        assert torch.allclose(value, exact, rtol=1e-10)
+
+
 JOINED: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
     "cat of a tuple": lambda x, c: torch.cat((x, c), dim=1),
     "cat, the constant first": lambda x, c: torch.cat((c, x), 1),

@@ -104,15 +104,20 @@ def log1p(x: Tensor, n: int) -> list[Tensor]:
     return [torch.log1p(x), *log(1 + x, n)[1:]]
 
 
-def power(exponent: float) -> Derivatives:
-    """X to a constant power."""
+def power(exponent: Any) -> Derivatives:
+    """X to a constant power, a number or a tensor of them."""
 
     def derivatives(x: Tensor, n: int) -> list[Tensor]:
         found, factor = [x**exponent], 1.0
         for k in range(1, n + 1):
-            factor *= exponent - k + 1
+            factor = factor * (exponent - k + 1)
             # Beyond the degree of a polynomial the power would be infinite at 0, and 0 times that no number.
-            found.append(factor * x ** (exponent - k) if factor else torch.zeros_like(x))
+            if not isinstance(factor, Tensor):
+                found.append(factor * x ** (exponent - k) if factor else torch.zeros_like(x))
+            elif factor.requires_grad:  # then the exponent itself moves, and zeros are zeros no longer
+                found.append(factor * x ** (exponent - k))
+            else:
+                found.append(factor * x ** torch.where(factor == 0, 0, exponent - k))
         return found
 
     return derivatives
@@ -217,7 +222,8 @@ def pow_(base: Any, exponent: Any) -> Jet:
         log_base = math.log(base) if isinstance(base, int | float) else torch.log(base)
         return torch.exp(exponent * log_base)  # type: ignore[return-value]
     if isinstance(exponent, Tensor):
-        return torch.exp(exponent * torch.log(base))  # type: ignore[return-value]
+        base = with_axes(base, exponent.ndim)
+        exponent = exponent if exponent.is_floating_point() else exponent.to(base.dtype)
     return compose(base, power(exponent)(base.value, base.layout.top))
 
 
