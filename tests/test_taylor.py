@@ -262,6 +262,35 @@ def test_hard_constraints_around_a_network() -> None:
         assert (ours - exact).abs().max() < 1e-10 * (1 + exact.abs().max())
 
 
+IN_PLACE: dict[str, Callable[[], nn.Module]] = {
+    "relu": lambda: nn.ReLU(inplace=True),
+    "leaky relu": lambda: nn.LeakyReLU(0.1, inplace=True),
+    "elu": lambda: nn.ELU(inplace=True),
+    "silu": lambda: nn.SiLU(inplace=True),
+    "mish": lambda: nn.Mish(inplace=True),
+    "dropout": lambda: Wrapped(lambda x: F.dropout(x, 0.5, training=True, inplace=True)),
+}
+
+
+@pytest.mark.parametrize("name", IN_PLACE)
+def test_a_layer_that_works_in_place_changes_what_it_was_given(name: str) -> None:
+    first, layer = nn.Linear(2, WIDTH).double(), IN_PLACE[name]()
+
+    def model(x: Tensor) -> Tensor:
+        h = first(torch.sin(x))
+        before = h + 0
+        torch.manual_seed(0)
+        return 2 * before + 3 * layer(h) + h  # the last h is what the layer made of it
+
+    assert_agree(model, points(), [D(), D(0), D(0, 0)])
+
+
+@pytest.mark.parametrize("engine", [Taylor(coupled="ignore"), AD(coupled="ignore")], ids=repr)
+def test_a_layer_that_works_in_place_on_the_points_is_refused(engine) -> None:
+    with pytest.raises(dudx.ModelError, match="in place"):
+        evaluate(nn.Sequential(nn.ReLU(inplace=True), nn.Linear(2, 1).double()), points(), [D(0)], engine)
+
+
 EXPONENTS: dict[str, Callable[[Tensor], Tensor]] = {
     "one number": lambda x: x ** torch.tensor(2.0),
     "a whole number": lambda x: x ** torch.tensor(3),

@@ -11,7 +11,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from dudx.engines.jet import RULES, Jet, compose
-from dudx.engines.jet_rules import constant, elementwise, is_jet, mul, taylor_rule, with_axes
+from dudx.engines.jet_rules import constant, elementwise, is_jet, mul, taylor_rule, with_axes, written
 
 Derivatives = Callable[[Tensor, int], list[Tensor]]
 
@@ -153,13 +153,13 @@ def absolute(x: Tensor, n: int) -> list[Tensor]:
     return _kinked(torch.abs(x), torch.sign(x), n)
 
 
-RULES[F.relu] = lambda x, inplace=False: RULES[torch.relu](x)
+RULES[F.relu] = lambda x, inplace=False: written(x, RULES[torch.relu](x), inplace)
 
 
 @taylor_rule(F.leaky_relu)
 def leaky_relu(x: Jet, negative_slope: float = 0.01, inplace: bool = False) -> Jet:
     slope = torch.where(x.value > 0, torch.ones_like(x.value), torch.full_like(x.value, negative_slope))
-    return compose(x, _kinked(slope * x.value, slope, x.layout.top))
+    return written(x, compose(x, _kinked(slope * x.value, slope, x.layout.top)), inplace)
 
 
 @taylor_rule(F.elu)
@@ -169,7 +169,7 @@ def elu(x: Jet, alpha: float = 1.0, inplace: bool = False) -> Jet:
     above = x.value > 0
     slope = torch.where(above, torch.ones_like(decay), decay)
     bent = torch.where(above, torch.zeros_like(decay), decay)
-    return compose(x, [F.elu(x.value, alpha), slope, *[bent] * (x.layout.top - 1)])
+    return written(x, compose(x, [F.elu(x.value, alpha), slope, *[bent] * (x.layout.top - 1)]), inplace)
 
 
 @taylor_rule(F.softplus)
@@ -191,12 +191,12 @@ def logsigmoid(x: Jet) -> Jet:
 
 @taylor_rule(F.silu)
 def silu(x: Jet, inplace: bool = False) -> Jet:
-    return x * torch.sigmoid(x)  # type: ignore[operator]
+    return written(x, x * torch.sigmoid(x), inplace)  # type: ignore[arg-type]
 
 
 @taylor_rule(F.mish)
 def mish(x: Jet, inplace: bool = False) -> Jet:
-    return x * torch.tanh(F.softplus(x))  # type: ignore[operator]
+    return written(x, x * torch.tanh(F.softplus(x)), inplace)  # type: ignore[arg-type]
 
 
 @taylor_rule(F.gelu)

@@ -63,6 +63,11 @@ def constant(layout_of: Jet, value: Any) -> Jet:
     return Jet(layout_of.layout, tensor, tensor.new_zeros(()).expand(layout_of.layout.streams, *tensor.shape))
 
 
+def written(x: Jet, result: Jet, inplace: bool) -> Jet:
+    """The result of a function, which is also the content of its argument from now on if it works in place."""
+    return x._become(result) if inplace else result
+
+
 # -- linear functions: the same function on every stream -------------------------------------------------------------
 
 
@@ -217,7 +222,7 @@ def linear_layer(x: Jet, weight: Any, bias: Any = None) -> Jet:
 def dropout(x: Jet, p: float = 0.5, training: bool = True, inplace: bool = False) -> Jet:
     if not training or p == 0:
         return x
-    return x * F.dropout(torch.ones_like(x.value), p, training)
+    return written(x, mul(x, F.dropout(torch.ones_like(x.value), p, training)), inplace)
 
 
 def _register_constants() -> None:
