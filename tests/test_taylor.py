@@ -262,6 +262,28 @@ def test_hard_constraints_around_a_network() -> None:
         assert (ours - exact).abs().max() < 1e-10 * (1 + exact.abs().max())
 
 
+CASTS: dict[str, Callable[[Tensor], Tensor]] = {
+    "to whole numbers": lambda x: x * (3 * x).to(torch.long),
+    "to truth values": lambda x: x * (x > 0).to(torch.bool) + x.to(torch.bool),
+    "to the type of an index": lambda x: torch.sin(x) + (3 * x).type_as(torch.arange(2)),
+    "and back": lambda x: x.to(torch.int32).to(x.dtype) * torch.sin(x),
+    "a constant to the type of a jet": lambda x: x + torch.ones(7, 2).type_as(x),
+    "a constant to a jet": lambda x: x * torch.full((7, 2), 2.0).to(x),
+    "a constant to the shape of a jet": lambda x: x + torch.full((1, 1), 2.0, dtype=x.dtype).expand_as(x),
+    "a constant viewed as a jet": lambda x: x + torch.full((14,), 2.0, dtype=x.dtype).view_as(x),
+    "to single precision and back": lambda x: torch.sin(x.to(torch.float32).to(x)),
+    "a jet to the shape of another": lambda x: x[:, :1].expand_as(x) * x + x.flatten().reshape_as(torch.sin(x)),
+}
+
+
+@pytest.mark.parametrize("name", CASTS)
+def test_only_what_stays_a_real_number_keeps_its_derivatives(name: str) -> None:
+    x = points() * 2
+    for operators in ([D(0)], [D(), D(0), D(1, 1)]):
+        for ours, exact in zip(*(evaluate(CASTS[name], x, operators, e) for e in (Taylor(), AD())), strict=True):
+            assert torch.allclose(ours, exact, rtol=1e-5 if "single" in name else 1e-12)
+
+
 IN_PLACE: dict[str, Callable[[], nn.Module]] = {
     "relu": lambda: nn.ReLU(inplace=True),
     "leaky relu": lambda: nn.LeakyReLU(0.1, inplace=True),
@@ -344,6 +366,9 @@ JOINED: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
     "stack of a tuple": lambda x, c: torch.stack((x, c), dim=1).flatten(1),
     "hstack of a tuple": lambda x, c: torch.hstack((x, c)),
     "vstack of a tuple": lambda x, c: torch.vstack((x.T, c.T)).T,
+    "pad": lambda x, c: F.pad(x, (1, 2), value=3.0),
+    "pad with zeros": lambda x, c: F.pad(x, (1, 2)),
+    "circular pad": lambda x, c: F.pad(x.unsqueeze(1), (1, 1), mode="circular").flatten(1),
     "concat of a tuple": lambda x, c: torch.concat((x, c, c), dim=-1),
 }
 

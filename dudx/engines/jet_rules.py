@@ -154,18 +154,29 @@ _LINEAR = [
 ]
 _LINEAR_METHODS = [
     "view",
-    "view_as",
-    "reshape_as",
     "expand",
-    "expand_as",
     "repeat",
     "contiguous",
-    "to",
     "float",
     "double",
-    "type_as",
     "__getitem__",
 ]
+_LIKE_ANOTHER = ["view_as", "reshape_as", "expand_as", "to", "type_as"]
+
+
+def like_another(function: Callable[..., Any]) -> Callable[..., Any]:
+    """The rule of a method that takes only a shape or a type from its other arguments."""
+    transformed = linear(function)
+
+    def rule(x: Any, *others: Any, **kwargs: Any) -> Any:
+        others, kwargs = (mapped(part, lambda j: j.value) for part in (others, kwargs))
+        if not is_jet(x):
+            return function(x, *others, **kwargs)
+        now = transformed(x, *others, **kwargs)
+        # Whole numbers and truth values move in jumps: between these they are constant.
+        return now if now.value.is_floating_point() or now.value.is_complex() else now.value
+
+    return rule
 
 
 def _register_linear() -> None:
@@ -176,10 +187,18 @@ def _register_linear() -> None:
                 RULES[function] = linear(function)
     for name in _LINEAR_METHODS:
         RULES[getattr(Tensor, name)] = linear(getattr(Tensor, name))
-    RULES[F.pad] = linear(F.pad)
+    for name in _LIKE_ANOTHER:
+        RULES[getattr(Tensor, name)] = like_another(getattr(Tensor, name))
 
 
 _register_linear()
+
+
+@taylor_rule(F.pad)
+def pad(x: Jet, pad: Any, mode: str = "constant", value: float | None = None) -> Jet:
+    # What it is padded with is a constant, so streams are padded with zeros.
+    out = linear(lambda t: F.pad(t, pad, mode))(x)
+    return Jet(x.layout, F.pad(x.value, pad, mode, value), out.streams) if value else out
 
 
 @taylor_rule(torch.add, Tensor.add, Tensor.__add__, Tensor.__radd__)
