@@ -215,6 +215,6 @@ def _span(frame: _Frame, widths: Sequence[Tensor], directions: Sequence[Tensor])
     if frame.direction is None:
         return width, 1 / width
     # One step away along v, measured in steps of the axes; a zero vector has derivative zero, not 0/0.
-    v = directions[frame.direction]
+    v = directions[frame.direction].to(width.dtype)  # in half precision the inverse step to a power would overflow
     length = torch.linalg.vector_norm(v / width, dim=1, keepdim=True)
     return v / torch.where(length > 0, length, torch.ones_like(length)), length
