@@ -17,7 +17,7 @@ from torch import Tensor, nn
 
 from dudx import checks
 from dudx.checks import Model
-from dudx.errors import CoupledModelError, DudxError
+from dudx.errors import CoupledModelError, ModelError
 from dudx.streaming import slicing
 
 # Influence shows in any handful of rows, so a probe never needs the whole batch.
@@ -74,6 +74,20 @@ def refuse_if_coupled(model: Model, x: Tensor) -> None:
 def _probe(model: Model, x: Tensor) -> bool:
     if x.is_meta:
         raise checks.InputError("The meta device holds no values, so coupling cannot be measured; use real points.")
+    try:
+        return _influence(model, x)
+    except Exception as error:
+        _output(model, x.detach())  # a network that fails by itself says so here
+        reason = (str(error).strip() or type(error).__name__).splitlines()[0].rstrip(".")
+        raise ModelError(
+            f"The network fails where some of the points are moved away ({reason}), by which it is found out whether "
+            "samples influence each other. If you know that they do not, say so to the engine: coupled='ignore', as in "
+            "dudx.AD(coupled='ignore')."
+        ) from error
+
+
+def _influence(model: Model, x: Tensor) -> bool:
+    """Whether rows that stay change when others move."""
     with torch.no_grad():
         rows, still = at_rest(model, x, least=4, most=_PROBE_ROWS)
         tolerance = rounding(still)
@@ -104,7 +118,7 @@ def at_rest(model: Model, x: Tensor, least: int, most: int) -> tuple[Tensor, Ten
     rows = _probe_rows(x, least, most)
     try:
         return rows, _output(model, rows)
-    except DudxError:
+    except Exception:
         if len(rows) == len(x):
             raise
     rows = _in_general_position(x.detach())
@@ -169,8 +183,17 @@ def _in_general_position(rows: Tensor) -> Tensor:
 
 
 def _output(model: Model, rows: Tensor) -> Tensor:
-    with unobserved(model, rows.device):
-        return checks.forward(model, rows.clone())
+    try:
+        with torch.no_grad(), unobserved(model, rows.device):
+            return checks.forward(model, rows.clone())
+    except ModelError as failed:
+        if failed.__cause__ is None:  # what it returned is wrong, and will be again
+            raise
+        try:  # a network that differentiates in its own forward needs a graph for it
+            with torch.inference_mode(False), torch.enable_grad(), unobserved(model, rows.device):
+                return checks.forward(model, rows.clone().requires_grad_().clone()).detach()
+        except Exception:
+            raise failed from failed.__cause__
 
 
 @contextlib.contextmanager

@@ -18,6 +18,7 @@ from dudx import (
     CoupledModelError,
     D,
     Laplacian,
+    ModelError,
     PerSampleAD,
     Residual,
     coupled,
@@ -232,6 +233,78 @@ def test_functions_are_probed_as_modules_are():
     for engine in REFUSING.values():
         with pytest.raises(CoupledModelError):
             evaluate(model, points(8, 2), D(0), engine)
+
+
+# -- networks that are hard to probe -----------------------------------------------------------------------------
+
+
+class Force(nn.Module):
+    """The gradient of a potential, computed in the forward pass."""
+
+    def __init__(self, *, mixing=False):
+        super().__init__()
+        self.potential, self.mixing = mlp(), mixing
+
+    def forward(self, x):
+        x = x if x.requires_grad else x.requires_grad_()
+        energy = self.potential(x)
+        (slope,) = torch.autograd.grad(energy.sum(), x, create_graph=True)
+        return slope + slope.mean(0) if self.mixing else slope
+
+
+@pytest.mark.parametrize("context", [torch.enable_grad, torch.no_grad, torch.inference_mode])
+def test_a_network_that_differentiates_in_its_forward_is_probed(context):
+    x, force, mixing = points(8, 2), Force(), Force(mixing=True)
+    with context():
+        assert not coupled(force, x)
+        assert coupled(mixing, x)
+        (value,) = evaluate(force, x, D(0), AD())
+        with pytest.raises(CoupledModelError):
+            evaluate(mixing, x, D(0), AD())
+    torch.testing.assert_close(value[:, :1].detach(), evaluate(force.potential, x, D(0, 0), AD())[0].detach())
+    assert not x.requires_grad
+
+
+def in_the_unit_square(x):
+    assert bool((x >= 0).all() and (x <= 1).all())
+    return x.square()
+
+
+def by_table(x):
+    return x * torch.arange(2.0, dtype=x.dtype)[x.detach().long()]
+
+
+def by_root(x):
+    if bool((x > 1).any()):
+        raise ValueError
+    return x.sqrt()
+
+
+@pytest.mark.parametrize("model", [in_the_unit_square, by_table, by_root])
+def test_a_network_that_is_defined_on_its_domain_only_is_refused_with_the_remedy(model):
+    x = points(8, 2).abs()
+    for probed in (lambda: coupled(model, x), lambda: evaluate(model, x, D(0), AD())):
+        with pytest.raises(ModelError, match=r"moved away \(.+\).*AD\(coupled='ignore'\)"):
+            probed()
+    evaluate(model, x, D(0), AD(coupled="ignore"))
+
+
+def test_a_network_that_fails_by_itself_is_not_told_to_ignore_coupling():
+    def wrong(x):
+        raise IndexError("out of order")
+
+    with pytest.raises(IndexError, match="out of order"):
+        coupled(wrong, points(8, 2))
+    with pytest.raises(ModelError, match="failed on a batch"):
+        coupled(nn.Linear(3, 1).double(), points(8, 2))
+
+
+def test_a_network_that_insists_on_the_size_of_its_batch_is_probed_with_that_size():
+    def model(x):
+        assert len(x) == 40
+        return x * x.mean()
+
+    assert coupled(model, points(40, 2))
 
 
 # -- the price of the probe --------------------------------------------------------------------------------------
