@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import statistics
 import time
 import warnings
@@ -20,7 +21,7 @@ from dudx.engines.base import Engine, evaluate, prepare
 from dudx.engines.difference import FD
 from dudx.engines.per_sample import PerSampleAD
 from dudx.engines.taylor import Taylor
-from dudx.errors import CalibrationWarning, DudxError
+from dudx.errors import CalibrationWarning, DudxError, UnsupportedError
 from dudx.isolation import Isolated, isolate
 from dudx.operators import Directional, Operator
 from dudx.streaming import suggested_chunk
@@ -34,7 +35,7 @@ class Candidate:
     engine: Engine
     #: Seconds for the operators and the backward pass of their mean square; NaN where the engine failed.
     seconds: float
-    #: The largest difference from the exact derivatives, relative to their largest value.
+    #: The largest difference from the exact derivatives, relative to their largest value; NaN where nothing is exact.
     error: float
     note: str = ""
     #: Whether the step is one compiled graph, `Residual(..., compile=True)`.
@@ -60,13 +61,11 @@ def recommend(
     operators = checks.operators(operators, x)
     mixed = coupled(model, x)
     target: Model = isolate(model, x, update_statistics=False) if mixed else model
-    exact = evaluate(target, x, operators, AD())
+    exact = _exact(target, x, operators)
     engines: list[tuple[str, Engine]] = [("AD", AD()), ("Taylor", Taylor())]
     done: list[Candidate] = []
     try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore", CalibrationWarning)
-            engines.append(("FD", FD().calibrated(target, x if mixed else x[:1024], operators)))
+        engines.append(("FD", _calibrated(target, x if mixed else x[:1024], operators)))
     except DudxError as error:
         done.append(Candidate("FD", FD(), float("nan"), float("nan"), _first_sentence(error)))
     running: list[tuple[Candidate, _Step]] = []
@@ -77,10 +76,12 @@ def recommend(
             try:
                 values = evaluate(target, x, operators, engine)
                 step()  # what is compiled is compiled here
-            except DudxError as error:
+            except (DudxError, RuntimeError) as error:  # of torch's kinds where the gradient has no gradient
                 done.append(replace(candidate, note=_first_sentence(error)))
                 break
-            off = max(_difference(ours.detach(), true) for ours, true in zip(values, exact, strict=True))
+            off = float("nan")
+            if exact is not None:
+                off = max(_difference(ours.detach(), true) for ours, true in zip(values, exact, strict=True))
             note = "on dudx.isolate(model, x)" if mixed else step.note
             running.append((replace(candidate, error=off, note=note), step))
     times: list[list[float]] = [[] for _ in running]
@@ -97,6 +98,23 @@ def recommend(
     if show:
         _print(order)
     return order
+
+
+def _exact(model: Model, x: Tensor, operators: Sequence[Operator]) -> tuple[Tensor, ...] | None:
+    """What errors are measured against, unless there is no engine that knows it."""
+    for engine in (AD(), Taylor()):
+        with contextlib.suppress(UnsupportedError):
+            return evaluate(model, x, operators, engine)
+    return None
+
+
+def _calibrated(model: Model, x: Tensor, operators: Sequence[Operator]) -> FD:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", CalibrationWarning)
+        try:
+            return FD().calibrated(model, x, operators)
+        except UnsupportedError:  # by automatic differentiation
+            return FD().calibrated(model, x, operators, reference="differences")
 
 
 class _Step:

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import torch
+from helpers import OnceDifferentiable
 from torch import nn
 
 from dudx import D, Laplacian, isolate, recommend
@@ -26,6 +27,19 @@ def test_an_engine_without_a_rule_is_listed_with_the_reason():
     assert taylor.seconds != taylor.seconds
     assert "no rule for" in taylor.note
     assert ranked[0].name in ("AD", "FD")
+
+
+def test_what_cannot_be_differentiated_twice_leaves_differences():
+    class Model(nn.Linear):
+        def forward(self, x):
+            return torch.erfinv(0.5 * OnceDifferentiable.apply(super().forward(x)))  # for which Taylor has no rule
+
+    x = torch.rand(64, 2, dtype=torch.float64)
+    ranked = recommend(Model(2, 4).double(), x, [Laplacian()], repeats=1, show=False)
+    by_name = {c.name: c for c in ranked}
+    assert ranked[0].name == "FD"
+    assert ranked[0].seconds > 0
+    assert "once_differentiable" in by_name["AD"].note
 
 
 def test_a_coupled_network_is_timed_isolated():
