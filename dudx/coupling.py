@@ -197,12 +197,32 @@ def _output(model: Model, rows: Tensor) -> Tensor:
 
 
 @contextlib.contextmanager
-def unobserved(model: Model, device: torch.device) -> Iterator[None]:
+def unobserved(model: Model, device: torch.device, seed: int = 0) -> Iterator[None]:
     """The same random numbers every time inside; the model's buffers and the random state put back afterwards."""
-    with torch.random.fork_rng(devices=[device] if device.type == "cuda" else []), unchanged_buffers(model):
-        # torch.manual_seed reaches every device, for which it takes longer than the pass of a few rows.
-        torch.default_generator.manual_seed(0) if device.type == "cpu" else torch.manual_seed(0)
-        yield
+    states = [(generator, generator.get_state()) for generator in _generators(device)]
+    try:
+        seed_generators(device, seed)
+        with unchanged_buffers(model):
+            yield
+    finally:
+        for generator, state in states:
+            generator.set_state(state)
+
+
+def seed_generators(device: torch.device, seed: int) -> None:
+    """Seed what a network on this device draws its random numbers from; torch.manual_seed would reach every device."""
+    for generator in _generators(device):
+        generator.manual_seed(seed)
+
+
+def _generators(device: torch.device) -> list[torch.Generator]:
+    if device.type == "mps":
+        return [torch.default_generator, torch.mps._get_default_mps_generator()]
+    if device.type in ("cuda", "xpu"):
+        module = torch.get_device_module(device)
+        number = module.current_device() if device.index is None else device.index
+        return [torch.default_generator, module.default_generators[number]]
+    return [torch.default_generator]
 
 
 @contextlib.contextmanager

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from dudx import checks
 from dudx.checks import Model
-from dudx.coupling import at_rest, coupled, difference, modules_of, moves, rounding, unobserved
+from dudx.coupling import at_rest, coupled, difference, modules_of, moves, rounding, seed_generators, unobserved
 from dudx.engines.autodiff import AD
 from dudx.engines.base import Engine, evaluate
 from dudx.engines.per_sample import PerSampleAD
@@ -207,7 +207,7 @@ class _Repeatable(nn.Module):
         self.model, self.inside = model, nn.ModuleList(modules_of(model))
 
     def forward(self, x: Tensor) -> Tensor:
-        torch.manual_seed(0)
+        seed_generators(x.device, 0)
         with _copied_buffers(self):
             return self.model(x)
 

@@ -34,8 +34,7 @@ class Mixing:
 
 def output(model: Model, rows: Tensor, seed: int = 0) -> Tensor:
     """The output, with nothing of the pass left behind."""
-    with unobserved(model, rows.device):
-        torch.manual_seed(seed)
+    with unobserved(model, rows.device, seed):
         return checks.forward(model, rows.clone())
 
 

@@ -23,6 +23,9 @@ from dudx import (
     Residual,
     coupled,
     evaluate,
+    explain,
+    frozen,
+    isolate,
 )
 from dudx.coupling import modules_of
 
@@ -233,6 +236,30 @@ def test_functions_are_probed_as_modules_are():
     for engine in REFUSING.values():
         with pytest.raises(CoupledModelError):
             evaluate(model, points(8, 2), D(0), engine)
+
+
+class Drawing(nn.Module):
+    """Batch norm and random numbers."""
+
+    def __init__(self):
+        super().__init__()
+        self.net = nn.Sequential(nn.Linear(2, 8), nn.BatchNorm1d(8), nn.Dropout(0.5), nn.Linear(8, 1)).double()
+
+    def forward(self, x):
+        return self.net(x)
+
+
+@pytest.mark.parametrize("look", [coupled, explain, isolate, frozen])
+def test_probes_seed_only_generators_in_use_and_leave_them_as_they_were(look, monkeypatch):
+    model, x, before = Drawing(), points(16, 2), torch.get_rng_state()
+
+    def every_device(seed):
+        pytest.fail("generators of devices that are not in use are seeded, and nobody puts these back")
+
+    monkeypatch.setattr(torch, "manual_seed", every_device)
+    monkeypatch.setattr(torch.random, "manual_seed", every_device)
+    look(model, x)
+    assert torch.equal(torch.get_rng_state(), before)
 
 
 # -- networks that are hard to probe -----------------------------------------------------------------------------

@@ -96,8 +96,7 @@ def _compare(isolated: Together) -> None:
 
 
 def _plain(model: Any, context: Tensor, seed: int) -> Tensor:
-    with unobserved(model, context.device), slow_attention():
-        torch.manual_seed(seed)
+    with unobserved(model, context.device, seed), slow_attention():
         return checks.forward(model, context.clone())
 
 
