@@ -262,6 +262,45 @@ def test_hard_constraints_around_a_network() -> None:
         assert (ours - exact).abs().max() < 1e-10 * (1 + exact.abs().max())
 
 
+COMPARED: dict[str, Callable[[Tensor], Tensor]] = {
+    "equal to a number": lambda x: torch.where(x == 0.5, torch.sin(x), x * x),
+    "equal to a jet": lambda x: torch.where(torch.sin(x) == torch.sin(x), torch.sin(x), x * x),
+    "different from a tensor": lambda x: torch.where(x != torch.full((7, 2), 0.5), torch.sin(x), x * x),
+    "tensor on the left": lambda x: torch.where(torch.full((7, 2), 0.5) == x, torch.sin(x), x * x),
+    "remainder of a number": lambda x: torch.sin(x % 0.7),
+    "remainder of a jet": lambda x: torch.sin(x) % (2 + torch.cos(x)),
+    "remainder of a tensor": lambda x: torch.remainder(torch.sin(x), torch.tensor([0.3, 0.4], dtype=x.dtype)),
+    "remainder of a number by a jet": lambda x: 5.0 % (2 + x),
+    "whole part": lambda x: x * (3 * x // 1),
+    "whole part of a number by a jet": lambda x: x * (5.0 // (2 + x)),
+}
+#: The same written out, where torch does not know the derivative itself.
+WRITTEN_OUT: dict[str, Callable[[Tensor], Tensor]] = {
+    "remainder of a number by a jet": lambda x: 5.0 - (2 + x) * torch.floor(5.0 / (2 + x.detach())),
+    "whole part": lambda x: x * torch.floor(3 * x.detach()),
+    "whole part of a number by a jet": lambda x: x * torch.floor(5.0 / (2 + x.detach())),
+}
+
+
+@pytest.mark.parametrize("name", COMPARED)
+def test_comparisons_and_remainders(name: str) -> None:
+    x = points()
+    x[0, 0] = 0.5
+    for operators in ([D(0)], [D(), D(0), D(1, 1), D(0, 1), D(0, 0, 0)]):
+        reference = evaluate(WRITTEN_OUT.get(name, COMPARED[name]), x, operators, AD())
+        for ours, exact in zip(evaluate(COMPARED[name], x, operators, Taylor()), reference, strict=True):
+            assert torch.allclose(ours, exact, atol=1e-12)
+
+
+def test_jets_remain_keys_and_differ_from_what_is_no_number() -> None:
+    def model(x: Tensor) -> Tensor:
+        assert (x == None) is False  # noqa: E711
+        assert (x != "x") is True
+        return {x: torch.sin(x)}[x]
+
+    assert_agree(model, points(), [D(0)])
+
+
 CASTS: dict[str, Callable[[Tensor], Tensor]] = {
     "to whole numbers": lambda x: x * (3 * x).to(torch.long),
     "to truth values": lambda x: x * (x > 0).to(torch.bool) + x.to(torch.bool),

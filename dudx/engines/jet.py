@@ -247,6 +247,18 @@ class Jet:
     def __rpow__(self, other: Any) -> Any:
         return _called(Tensor.__rpow__, self, other)
 
+    def __mod__(self, other: Any) -> Any:
+        return _called(torch.remainder, self, other)
+
+    def __rmod__(self, other: Any) -> Any:
+        return _called(Tensor.__rmod__, self, other)
+
+    def __floordiv__(self, other: Any) -> Any:
+        return _called(torch.floor_divide, self, other)
+
+    def __rfloordiv__(self, other: Any) -> Any:
+        return _called(Tensor.__rfloordiv__, self, other)
+
     def __matmul__(self, other: Any) -> Any:
         return _called(torch.matmul, self, other)
 
@@ -285,6 +297,18 @@ class Jet:
 
     def __le__(self, other: Any) -> Any:
         return _called(torch.le, self, other)
+
+    def __eq__(self, other: object) -> Any:
+        return _called(torch.eq, self, other) if isinstance(other, _COMPARED) else NotImplemented
+
+    def __ne__(self, other: object) -> Any:
+        return _called(torch.ne, self, other) if isinstance(other, _COMPARED) else NotImplemented
+
+    __hash__ = object.__hash__
+
+
+#: What values are compared with; for anything else `==` asks whether it is the same object.
+_COMPARED = (Jet, Tensor, int, float)
 
 
 # -- the two laws ----------------------------------------------------------------------------------------------------

@@ -216,6 +216,26 @@ def div(a: Any, b: Any) -> Jet:
 RULES[Tensor.__rtruediv__] = lambda a, b: div(b, a)
 
 
+def _value(x: Any) -> Any:
+    return x.value if is_jet(x) else x
+
+
+@taylor_rule(torch.remainder, Tensor.remainder, Tensor.__mod__)
+def remainder(a: Any, b: Any) -> Jet:
+    out = a - b * torch.div(_value(a), _value(b), rounding_mode="floor")
+    return Jet(out.layout, torch.remainder(_value(a), _value(b)), out.streams)
+
+
+@taylor_rule(torch.floor_divide, Tensor.floor_divide, Tensor.__floordiv__)
+def floor_divide(a: Any, b: Any) -> Tensor:
+    """Whole numbers, which are constant between their jumps."""
+    return torch.floor_divide(_value(a), _value(b))
+
+
+RULES[Tensor.__rmod__] = lambda a, b: remainder(b, a)
+RULES[Tensor.__rfloordiv__] = lambda a, b: floor_divide(b, a)
+
+
 @taylor_rule(torch.pow, Tensor.pow, Tensor.__pow__)
 def pow_(base: Any, exponent: Any) -> Jet:
     if is_jet(exponent):
@@ -241,6 +261,4 @@ def where(condition: Tensor, a: Any, b: Any) -> Jet:
 
 for _name in ("gt", "ge", "lt", "le", "eq", "ne"):
     for _compare in (getattr(torch, _name), getattr(Tensor, _name), getattr(Tensor, f"__{_name}__")):
-        RULES[_compare] = lambda a, b, _compare=_compare: _compare(
-            a.value if is_jet(a) else a, b.value if is_jet(b) else b
-        )
+        RULES[_compare] = lambda a, b, _compare=_compare: _compare(_value(a), _value(b))
