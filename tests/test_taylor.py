@@ -262,6 +262,28 @@ def test_hard_constraints_around_a_network() -> None:
         assert (ours - exact).abs().max() < 1e-10 * (1 + exact.abs().max())
 
 
+SHAPES: dict[str, Callable[[Tensor], Tensor]] = {
+    "linear after a sum with more features": lambda x: F.linear(x[:, :1] + torch.arange(6.0, dtype=x.dtype), WEIGHT),
+    "linear after expand": lambda x: F.linear(torch.sin(x[:, :1]).expand(-1, WIDTH), WEIGHT),
+    "linear after a constant row": lambda x: F.linear(x[:, 1:] - torch.ones(7, WIDTH, dtype=x.dtype), WEIGHT, WEIGHT[0]),
+    "matmul after a sum with more features": lambda x: (x[:, :1] + torch.arange(6.0, dtype=x.dtype)) @ WEIGHT,
+    "view": lambda x: x.view(-1, 1).view(-1, 2),
+    "view of all": lambda x: x.view(-1).view(7, 2) * x,
+    "view as": lambda x: x.view_as(torch.empty(14)).reshape(7, 2),
+    "view by a tuple": lambda x: x.view((14, 1)).view(x.shape),
+    "view as tokens": lambda x: x.view(7, 2, 1).expand(7, 2, 3).flatten(1),
+}
+
+
+@pytest.mark.parametrize("name", SHAPES)
+@pytest.mark.parametrize("operators", [[D(0)], OPERATORS], ids=["first order", "all"])
+def test_shapes_of_streams_that_are_the_same_at_every_point(name: str, operators) -> None:
+    for ours, exact in zip(
+        *(evaluate(SHAPES[name], points(), operators, e) for e in (Taylor(coupled="ignore"), AD())), strict=True
+    ):
+        assert torch.allclose(ours, exact, atol=1e-10)
+
+
 COMPARED: dict[str, Callable[[Tensor], Tensor]] = {
     "equal to a number": lambda x: torch.where(x == 0.5, torch.sin(x), x * x),
     "equal to a jet": lambda x: torch.where(torch.sin(x) == torch.sin(x), torch.sin(x), x * x),

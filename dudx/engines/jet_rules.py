@@ -71,8 +71,9 @@ def written(x: Jet, result: Jet, inplace: bool) -> Jet:
 # -- linear functions: the same function on every stream -------------------------------------------------------------
 
 
-def linear(function: Callable[..., Any]) -> Callable[..., Any]:
-    """The rule of a function that is linear in its jets, taken together."""
+def linear(function: Callable[..., Any], of_streams: Callable[..., Any] | None = None) -> Callable[..., Any]:
+    """The rule of a function that is linear in its jets, taken together; streams may need another that does the same."""
+    of_streams = of_streams or function
 
     def rule(*args: Any, **kwargs: Any) -> Any:
         jet = next(leaf for leaf in leaves((args, list(kwargs.values()))) if is_jet(leaf))
@@ -85,7 +86,7 @@ def linear(function: Callable[..., Any]) -> Callable[..., Any]:
             # vmap numbers axes for us, whatever the function calls them.
             given = iter(streams)
             replaced = [mapped(part, lambda j: next(given)) for part in (args, kwargs)]
-            return function(*replaced[0], **replaced[1])
+            return of_streams(*replaced[0], **replaced[1])
 
         streams = torch.func.vmap(on_streams)(*(j.full() for j in inner))
         if isinstance(value, Tensor):
@@ -153,7 +154,6 @@ _LINEAR = [
     "take_along_dim",
 ]
 _LINEAR_METHODS = [
-    "view",
     "expand",
     "repeat",
     "contiguous",
@@ -166,7 +166,7 @@ _LIKE_ANOTHER = ["view_as", "reshape_as", "expand_as", "to", "type_as"]
 
 def like_another(function: Callable[..., Any]) -> Callable[..., Any]:
     """The rule of a method that takes only a shape or a type from its other arguments."""
-    transformed = linear(function)
+    transformed = linear(function, Tensor.reshape_as if function is Tensor.view_as else function)
 
     def rule(x: Any, *others: Any, **kwargs: Any) -> Any:
         others, kwargs = (mapped(part, lambda j: j.value) for part in (others, kwargs))
@@ -187,6 +187,8 @@ def _register_linear() -> None:
                 RULES[function] = linear(function)
     for name in _LINEAR_METHODS:
         RULES[getattr(Tensor, name)] = linear(getattr(Tensor, name))
+    # Streams that are the same at every point have no memory of their own that could be seen in another shape.
+    RULES[Tensor.view] = linear(Tensor.view, Tensor.reshape)
     for name in _LIKE_ANOTHER:
         RULES[getattr(Tensor, name)] = like_another(getattr(Tensor, name))
 
@@ -234,7 +236,10 @@ def linear_layer(x: Jet, weight: Any, bias: Any = None) -> Jet:
     if is_jet(weight) or is_jet(bias):
         out = matmul(x, weight.transpose(-1, -2))
         return out if bias is None else out + bias
-    return Jet(x.layout, F.linear(x.value, weight, bias), F.linear(x.streams, weight))
+    streams = x.streams
+    if streams.shape[-1] != x.shape[-1]:  # the same for all features, which the product has to sum over
+        streams = streams.expand(*streams.shape[:-1], x.shape[-1])
+    return Jet(x.layout, F.linear(x.value, weight, bias), F.linear(streams, weight))
 
 
 @taylor_rule(F.dropout, torch.dropout)
