@@ -13,6 +13,7 @@ import torch
 import torch._functorch.config as functorch_config
 from torch import Tensor
 
+from dudx.errors import first_line
 from dudx.isolation.isolated import Isolated
 
 _COMPILER = ("torch._dynamo", "torch._inductor", "torch._functorch")
@@ -50,8 +51,7 @@ class Compiled:
             if not _from_compiler(error):
                 raise
             result = function(model, *arguments)  # a mistake in the function itself shows here
-            reason = str(error).strip().splitlines()[0].rstrip(".")
-            self._give_up(f"{type(error).__name__}: {reason}")
+            self._give_up(f"{type(error).__name__}: {first_line(error)}")
             return result
         graphs[key] = graph
         self.seconds += time.perf_counter() - start

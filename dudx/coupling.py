@@ -17,7 +17,7 @@ from torch import Tensor, nn
 
 from dudx import checks
 from dudx.checks import Model
-from dudx.errors import CoupledModelError, ModelError
+from dudx.errors import CoupledModelError, ModelError, first_line
 from dudx.streaming import slicing
 
 # Influence shows in any handful of rows, so a probe never needs the whole batch.
@@ -78,9 +78,8 @@ def _probe(model: Model, x: Tensor) -> bool:
         return _influence(model, x)
     except Exception as error:
         _output(model, x.detach())  # a network that fails by itself says so here
-        reason = (str(error).strip() or type(error).__name__).splitlines()[0].rstrip(".")
         raise ModelError(
-            f"The network fails where some of the points are moved away ({reason}), by which it is found out whether "
+            f"The network fails where some of the points are moved away ({first_line(error)}), by which it is found out whether "
             "samples influence each other. If you know that they do not, say so to the engine: coupled='ignore', as in "
             "dudx.AD(coupled='ignore')."
         ) from error

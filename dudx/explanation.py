@@ -17,7 +17,7 @@ from dudx.engines.autodiff import AD
 from dudx.engines.base import Engine, evaluate
 from dudx.engines.per_sample import PerSampleAD
 from dudx.engines.taylor import Taylor
-from dudx.errors import DudxError, InputError, UnsupportedError
+from dudx.errors import DudxError, InputError, UnsupportedError, first_line
 from dudx.isolation import isolate
 from dudx.mixing import Mixing, kind, mixing_modules, output, relative_change
 from dudx.operators import D, Laplacian, Operator
@@ -192,8 +192,7 @@ def _requests(x: Tensor) -> dict[str, list[Operator]]:
 
 def _reason(error: Exception) -> str:
     """The first statement of a message, without the advice that follows it."""
-    first = (str(error).strip() or type(error).__name__).splitlines()[0]
-    return first.split(". ")[0].split("; ")[0].rstrip(".")
+    return first_line(error).split(". ")[0].split("; ")[0].rstrip(".")
 
 
 # -- what goes wrong -----------------------------------------------------------------------------------------------

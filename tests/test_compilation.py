@@ -63,6 +63,21 @@ def test_the_names_of_a_networks_parts_do_not_matter():
     assert unbound(model)[:2] == (model, ())
 
 
+def test_a_compiler_that_fails_without_a_word_is_gone_without(monkeypatch):
+    class Silent(Exception):
+        __module__ = "torch._dynamo.silent"
+
+    def compile(function, **settings):
+        def graph(*arguments):
+            raise Silent
+
+        return graph
+
+    monkeypatch.setattr(torch, "compile", compile)
+    with pytest.warns(CompilationWarning, match="Silent"):
+        assert Compiled()("key", lambda model, x: x, network(), 3) == 3
+
+
 def test_another_shape_is_compiled_anew():
     model, residual = network(), Residual(burgers, ("x", "t"), compile=True)
     for size in (16, 24):

@@ -15,7 +15,7 @@ from dudx import checks
 from dudx.checks import Model
 from dudx.engines.base import Engine
 from dudx.engines.kernels import differentiable_kernels
-from dudx.errors import UnsupportedError
+from dudx.errors import UnsupportedError, first_line
 from dudx.operators import Directional, Operator, Partial
 from dudx.streaming import Rows
 
@@ -119,8 +119,7 @@ def _gradient(value: Tensor, x: Tensor, create_graph: bool) -> Tensor:
     except torch.cuda.OutOfMemoryError:
         raise
     except RuntimeError as error:
-        reason = (str(error).strip() or "no reason given").splitlines()[0].rstrip(".")
-        raise _too_often(reason) from error
+        raise _too_often(first_line(error)) from error
     return gradient
 
 
