@@ -18,13 +18,12 @@ from dudx.checks import Model
 from dudx.coupling import unchanged_buffers
 from dudx.engines.autodiff import AD
 from dudx.engines.base import Engine, evaluate
-from dudx.engines.shifted import differences
+from dudx.engines.shifted import HALF, differences
 from dudx.errors import CalibrationError, CalibrationWarning, InputError
 from dudx.isolation.isolated import Isolated
 from dudx.operators import D
 
 HIGHEST_ORDER = 4
-_HALF = (torch.float16, torch.bfloat16)
 # Where the optimum of ε_m^(1/(order + accuracy)) times a constant of a few lies, for orders up to 2 at accuracy 2 and
 # for anything higher.
 _RANGES = {
@@ -247,7 +246,7 @@ def _truth(reference: str | Engine, search: _Search) -> Callable[[Tensor], Itera
 
 
 def _exact(search: _Search) -> Callable[[Tensor], Sequence[Tensor]]:
-    if search.x.dtype not in _HALF:
+    if search.x.dtype not in HALF:
         return lambda x: evaluate(search.model, x, search.operators, AD())
     twin = _copy(search.model, torch.float32, "exact")
     return lambda x: evaluate(twin, x.float(), search.operators, AD())

@@ -405,6 +405,18 @@ def test_a_residual_knows_what_to_calibrate_for(model, x):
     torch.testing.assert_close(residual(model, x, engine), residual(model, x, AD()), rtol=1e-6, atol=1e-8)
 
 
+@pytest.mark.parametrize("dtype", [BF16, torch.float16], ids=str)
+def test_engines_in_half_precision_are_calibrated_by_a_copy_in_single_precision(dtype):
+    model, x = network(dtype), points(200, 2, dtype)
+    found = FD().calibrated(model, x, [D(0)], candidates=16).calibrations[1]
+    exact = find_eps(model, x, 1, axes=[0], candidates=16)
+    assert found.reference == "exact"
+    np.testing.assert_array_equal(found.rmse, exact.rmse)
+    # Neither a function nor a network whose samples are to be taken as they come has such a copy.
+    assert "AD" in FD().calibrated(lambda x: torch.sin(x), x, [D(0)], candidates=8).calibrations[1].reference
+    assert "ignore" in FD(coupled="ignore").calibrated(model, x, [D(0)], candidates=8).calibrations[1].reference
+
+
 # -- isolated networks -------------------------------------------------------------------------------------------
 
 
