@@ -79,9 +79,9 @@ def _probe(model: Model, x: Tensor) -> bool:
     except Exception as error:
         _output(model, x.detach())  # a network that fails by itself says so here
         raise ModelError(
-            f"The network fails where some of the points are moved away ({first_line(error)}), by which it is found out whether "
-            "samples influence each other. If you know that they do not, say so to the engine: coupled='ignore', as in "
-            "dudx.AD(coupled='ignore')."
+            f"The network fails where some of the points are moved away ({first_line(error)}), by which it is found "
+            "out whether samples influence each other. If you know that they do not, say so to the engine: "
+            "coupled='ignore', as in dudx.AD(coupled='ignore')."
         ) from error
 
 

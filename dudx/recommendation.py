@@ -45,7 +45,9 @@ class Candidate:
 def recommend(
     model: Model, x: Tensor, operators: Sequence[Operator], repeats: int = 5, show: bool = True, compile: bool = False
 ) -> list[Candidate]:
-    """Time a training step with each engine on this network and batch; the fastest exact one comes first.
+    """Time a training step with each engine on this network and batch; the fastest comes first.
+
+    Differences come after an exact engine unless they are faster by a quarter, as their error is the price.
 
     Where slices of the batch are better than the whole (`suggested_chunk`), a step goes slice by slice.
 
@@ -91,7 +93,6 @@ def recommend(
             step()
             seconds.append(time.perf_counter() - start)
     measured = [replace(c, seconds=statistics.median(t)) for (c, _), t in zip(running, times, strict=True)]
-    # Differences come after exact engines unless they are clearly faster: their error is the price.
     order = sorted(measured, key=lambda c: c.seconds * (1.25 if isinstance(c.engine, FD) else 1.0)) + done
     if mixed:
         order.append(Candidate("PerSampleAD", PerSampleAD(), float("nan"), 0.0, "the reference; not timed, slow"))

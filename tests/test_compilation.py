@@ -64,17 +64,17 @@ def test_the_names_of_a_networks_parts_do_not_matter():
 
 
 def test_a_compiler_that_fails_without_a_word_is_gone_without(monkeypatch):
-    class Silent(Exception):
+    class SilentError(Exception):
         __module__ = "torch._dynamo.silent"
 
     def compile(function, **settings):
         def graph(*arguments):
-            raise Silent
+            raise SilentError
 
         return graph
 
     monkeypatch.setattr(torch, "compile", compile)
-    with pytest.warns(CompilationWarning, match="Silent"):
+    with pytest.warns(CompilationWarning, match="SilentError"):
         assert Compiled()("key", lambda model, x: x, network(), 3) == 3
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 
 import pytest
@@ -265,7 +266,7 @@ def test_hard_constraints_around_a_network() -> None:
 SHAPES: dict[str, Callable[[Tensor], Tensor]] = {
     "linear after a sum with more features": lambda x: F.linear(x[:, :1] + torch.arange(6.0, dtype=x.dtype), WEIGHT),
     "linear after expand": lambda x: F.linear(torch.sin(x[:, :1]).expand(-1, WIDTH), WEIGHT),
-    "linear after a constant row": lambda x: F.linear(x[:, 1:] - torch.ones(7, WIDTH, dtype=x.dtype), WEIGHT, WEIGHT[0]),
+    "linear after a constant": lambda x: F.linear(x[:, 1:] - torch.ones(7, WIDTH, dtype=x.dtype), WEIGHT, WEIGHT[0]),
     "matmul after a sum with more features": lambda x: (x[:, :1] + torch.arange(6.0, dtype=x.dtype)) @ WEIGHT,
     "view": lambda x: x.view(-1, 1).view(-1, 2),
     "view of all": lambda x: x.view(-1).view(7, 2) * x,
@@ -482,6 +483,50 @@ def test_a_rule_is_one_decorator() -> None:
     finally:
         del RULES[torch.digamma]
     assert (exact - ours).abs().max() < 1e-12
+
+
+def test_the_rule_in_the_documentation_works() -> None:
+    """The line of the docstring as it stands there."""
+    (line,) = re.findall(r"`(taylor_rule\(.*)`", dudx.taylor_rule.__doc__)
+    assert F.softsign not in RULES
+    try:
+        eval(line, {"taylor_rule": dudx.taylor_rule, "F": F, "torch": torch})
+        assert_agree(nn.Sequential(nn.Linear(2, 3), nn.Softsign(), nn.Linear(3, 1)).double(), points(), OPERATORS)
+    finally:
+        RULES.pop(F.softsign, None)
+
+
+def test_batch_norm_with_the_arguments_in_the_order_of_torch() -> None:
+    mean, variance, weight, bias = torch.rand(4, WIDTH, dtype=torch.float64) + 0.5
+
+    def model(x: Tensor) -> Tensor:
+        h = torch.sin(x @ WEIGHT[:2])
+        return torch.batch_norm(h, weight, bias, mean, variance, False, 0.1, 1e-5, False)
+
+    assert_agree(model, points(), OPERATORS)
+
+
+def test_attributes_of_a_jet_are_those_of_its_value() -> None:
+    def model(x: Tensor) -> Tensor:
+        assert x.is_cuda is False
+        assert x.is_meta is False
+        assert x.itemsize == 8
+        return torch.sin(x) * (2 if x.is_sparse else 1) + x.data
+
+    assert_agree(model, points(), [D(0), D(0, 0)])
+    with pytest.raises(UnsupportedError, match=r"Tensor\.mH.*dudx\.AD\(\)"):
+        evaluate(lambda x: x.mH.mT, points(), [D(0)], Taylor())
+
+
+@pytest.mark.parametrize("setting", [{"dropout_p": 0.5}, {"enable_gqa": True}])
+def test_attention_that_taylor_does_not_know_is_refused_with_the_remedy(setting) -> None:
+    def model(x: Tensor) -> Tensor:
+        tokens = x.reshape(-1, 1, 2, 1)
+        return F.scaled_dot_product_attention(tokens, tokens, tokens, **setting).flatten(1)
+
+    with pytest.raises(UnsupportedError, match=r"dudx\.AD\(\)"):
+        evaluate(model, points(), [D(0)], Taylor(coupled="ignore"))
+    evaluate(model, points(), [D(0)], AD(coupled="ignore"))
 
 
 def test_branching_on_values_is_refused() -> None:

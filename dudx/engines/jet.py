@@ -146,6 +146,8 @@ class Jet:
         if name.endswith("_"):
             return lambda *args, **kwargs: self._become(getattr(self, name[:-1])(*args, **kwargs))
         function = getattr(Tensor, name)
+        if not callable(function):
+            return self._attribute(name)
 
         def method(*args: Any, **kwargs: Any) -> Any:
             # Through torch's own dispatch, so that a mode such as the one that isolates samples sees the call.
@@ -154,6 +156,13 @@ class Jet:
             return Jet.__torch_function__(function, (), (self, *args), kwargs)
 
         return method
+
+    def _attribute(self, name: str) -> Any:
+        """What is known of the value, such as `is_cuda`; a tensor among it would be without its derivatives."""
+        found = getattr(self.value, name)
+        if isinstance(found, Tensor) and name != "data":
+            raise UnsupportedError(f"Taylor has no rule for Tensor.{name}; use dudx.AD() for this network.")
+        return found
 
     @property
     def shape(self) -> torch.Size:

@@ -23,7 +23,7 @@ def taylor_rule(*functions: object) -> Callable[[Callable[..., Any]], Callable[.
     """Register what the Taylor engine does for a torch function.
 
     The rule is called with the function's own arguments, of which at least one is a jet, and returns a jet. Most rules
-    are a line in terms of functions that have one: `taylor_rule(F.hardswish)(lambda x: x * F.relu6(x + 3) / 6)`.
+    are a line in terms of functions that have one: `taylor_rule(F.softsign)(lambda x: x / (1 + torch.abs(x)))`.
     """
 
     def register(rule: Callable[..., Any]) -> Callable[..., Any]:
@@ -72,7 +72,7 @@ def written(x: Jet, result: Jet, inplace: bool) -> Jet:
 
 
 def linear(function: Callable[..., Any], of_streams: Callable[..., Any] | None = None) -> Callable[..., Any]:
-    """The rule of a function that is linear in its jets, taken together; streams may need another that does the same."""
+    """The rule of a function that is linear in its jets, taken together. Streams may take another for the same."""
     of_streams = of_streams or function
 
     def rule(*args: Any, **kwargs: Any) -> Any:
@@ -309,7 +309,6 @@ for _matrix_product in (
     torch.mm,
     torch.bmm,
     torch.mv,
-    Tensor.matmul,
     Tensor.mm,
     Tensor.bmm,
     Tensor.__matmul__,
