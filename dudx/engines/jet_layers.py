@@ -165,7 +165,8 @@ def attention(
 ) -> Jet:
     if dropout_p or enable_gqa:
         raise UnsupportedError(
-            "Taylor knows attention without dropout and with as many key heads as query heads; for others use dudx.AD()."
+            "Taylor knows attention without dropout and with as many key heads as query heads; use dudx.AD() for "
+            "others."
         )
     return _attended(query, key, value, [] if attn_mask is None else [attn_mask], is_causal, scale)[0]
 
