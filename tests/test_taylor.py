@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 
+import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
@@ -287,6 +288,7 @@ def test_shapes_of_streams_that_are_the_same_at_every_point(name: str, operators
 
 COMPARED: dict[str, Callable[[Tensor], Tensor]] = {
     "equal to a number": lambda x: torch.where(x == 0.5, torch.sin(x), x * x),
+    "equal to a number of numpy's": lambda x: torch.where(2 * x == np.int64(1), torch.sin(x), x * x),
     "equal to a jet": lambda x: torch.where(torch.sin(x) == torch.sin(x), torch.sin(x), x * x),
     "different from a tensor": lambda x: torch.where(x != torch.full((7, 2), 0.5), torch.sin(x), x * x),
     "tensor on the left": lambda x: torch.where(torch.full((7, 2), 0.5) == x, torch.sin(x), x * x),

@@ -13,6 +13,7 @@ are stacked on a leading axis: a linear layer is one product of matrices for all
 from __future__ import annotations
 
 import math
+import numbers
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cache
@@ -317,7 +318,7 @@ class Jet:
 
 
 #: What values are compared with; for anything else `==` asks whether it is the same object.
-_COMPARED = (Jet, Tensor, int, float)
+_COMPARED = (Jet, Tensor, numbers.Number)
 
 
 # -- the two laws ----------------------------------------------------------------------------------------------------
