@@ -18,12 +18,12 @@ from dudx.checks import Model
 from dudx.coupling import unchanged_buffers
 from dudx.engines.autodiff import AD
 from dudx.engines.base import Engine, evaluate
-from dudx.engines.shifted import differences
+from dudx.engines.shifted import HALF, differences
 from dudx.errors import CalibrationError, CalibrationWarning, InputError
+from dudx.isolation.isolated import Isolated
 from dudx.operators import D
 
 HIGHEST_ORDER = 4
-_HALF = (torch.float16, torch.bfloat16)
 # Where the optimum of ε_m^(1/(order + accuracy)) times a constant of a few lies, for orders up to 2 at accuracy 2 and
 # for anything higher.
 _RANGES = {
@@ -79,7 +79,8 @@ def find_eps(
             half-precision networks), an engine is asked instead if one is given. Two need no automatic
             differentiation: "float64" takes differences of a double-precision copy, "differences" estimates the error
             from how much neighbouring steps disagree.
-        max_rows: how many rows pass through the network at once, which bounds the memory.
+        max_rows: how many rows pass through the network at once, which bounds the memory; an isolated network takes
+            all of its samples at once, however many these are.
     """
     x = checks.points(x).detach()
     model = checks.model(model, x)
@@ -146,6 +147,8 @@ class _Search:
                 f"max_rows must be a whole number, here {nodes} (one point's stencil) or more; got {max_rows!r}."
             )
         self.rows_at_once = max_rows // nodes
+        if isinstance(model, Isolated):  # which takes a row for each of its samples, or several
+            self.rows_at_once = max(1, self.rows_at_once // model.samples) * model.samples
 
     def slices(self) -> Iterator[Tensor]:
         yield from self.x.split(self.rows_at_once)
@@ -243,7 +246,7 @@ def _truth(reference: str | Engine, search: _Search) -> Callable[[Tensor], Itera
 
 
 def _exact(search: _Search) -> Callable[[Tensor], Sequence[Tensor]]:
-    if search.x.dtype not in _HALF:
+    if search.x.dtype not in HALF:
         return lambda x: evaluate(search.model, x, search.operators, AD())
     twin = _copy(search.model, torch.float32, "exact")
     return lambda x: evaluate(twin, x.float(), search.operators, AD())

@@ -10,7 +10,7 @@ from typing import Any, cast
 import torch
 from torch import Tensor, nn
 
-from dudx.errors import DudxError, InputError, ModelError
+from dudx.errors import DudxError, InputError, ModelError, first_line
 from dudx.operators import Directional, Operator
 
 Model = Callable[[Tensor], Tensor]
@@ -129,8 +129,9 @@ def _called(model: Model, x: Any) -> Any:
     except (DudxError, torch.cuda.OutOfMemoryError):
         raise
     except RuntimeError as error:
-        reason = (str(error).strip() or "no reason given").splitlines()[0].rstrip(".")
-        raise ModelError(f"The model failed on a batch of shape {tuple(x.shape)}, {x.dtype}: {reason}.") from error
+        raise ModelError(
+            f"The model failed on a batch of shape {tuple(x.shape)}, {x.dtype}: {first_line(error)}."
+        ) from error
 
 
 def _described(value: object) -> str:

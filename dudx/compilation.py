@@ -13,6 +13,9 @@ import torch
 import torch._functorch.config as functorch_config
 from torch import Tensor
 
+from dudx.errors import first_line
+from dudx.isolation.isolated import Isolated
+
 _COMPILER = ("torch._dynamo", "torch._inductor", "torch._functorch")
 
 
@@ -48,16 +51,15 @@ class Compiled:
             if not _from_compiler(error):
                 raise
             result = function(model, *arguments)  # a mistake in the function itself shows here
-            reason = str(error).strip().splitlines()[0].rstrip(".")
-            self._give_up(f"{type(error).__name__}: {reason}")
+            self._give_up(f"{type(error).__name__}: {first_line(error)}")
             return result
         graphs[key] = graph
         self.seconds += time.perf_counter() - start
         return result
 
     def takes(self, model: Any) -> bool:
-        """Whether it is worth a try; a network may know that it cannot be compiled, and why."""
-        reason = getattr(model, "not_compiled", None)
+        """Whether it is worth a try; an isolated network may know that it cannot be compiled, and why."""
+        reason = model.not_compiled if isinstance(model, Isolated) else None
         if self.available and reason is not None:
             self._give_up(reason)
         return self.available
@@ -97,8 +99,7 @@ def unbound(model: Any) -> tuple[Any, tuple[Tensor, ...], Callable[..., Any]]:
 
     An isolated network is made anew for every batch; its graph belongs to the network inside, and the batch is data.
     """
-    bind = getattr(model, "bind", None)
-    return (model, (), _itself) if bind is None else (model.model, model.tensors, bind)
+    return (model.model, model.tensors, model.bind) if isinstance(model, Isolated) else (model, (), _itself)
 
 
 def _itself(model: Any) -> Any:

@@ -3,22 +3,28 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import inspect
 import itertools
 import math
+import types
 import weakref
 from collections.abc import Iterator
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from dudx import checks
 from dudx.checks import Model
-from dudx.errors import CoupledModelError, DudxError
+from dudx.errors import CoupledModelError, ModelError, first_line
+from dudx.streaming import slicing
 
 # Influence shows in any handful of rows, so a probe never needs the whole batch.
 _PROBE_ROWS = 16
 _GOLDEN = (math.sqrt(5) - 1) / 2
+# How many functions and objects inside each other are looked into for modules, and how long a container may be.
+_DEPTH, _MOST = 3, 1000
 
 #: The problem, and the line that solves it.
 REFUSAL = (
@@ -27,6 +33,17 @@ REFUSAL = (
     "Use dudx.isolate(model, x) as the model, or the slower dudx.PerSampleAD() as the engine; "
     "print(dudx.explain(model, x)) says which layer it is."
 )
+#: The same where the batch comes in slices, which no engine can make up for.
+_REFUSAL_OF_SLICES = (
+    "The samples of this network's batch influence each other, so a slice of the batch is another batch with other "
+    "derivatives. Isolate the whole batch beforehand, isolated = dudx.isolate(model, x), and use isolated.at(which) as "
+    "the model, where which is the slice of torch.arange(len(x)) that backward gives beside that of x; or take the "
+    "batch whole, without a chunk."
+)
+
+
+class Pointwise:
+    """The base of models that are known to take each row by itself, so that engines need not probe them."""
 
 
 def coupled(model: Model, x: Tensor) -> bool:
@@ -45,18 +62,31 @@ def refuse_if_coupled(model: Model, x: Tensor) -> None:
     Influence that training switches on later (a zero-initialised output projection, say) is found too: the probe is
     repeated at the 2nd, 4th, 8th … meeting, which costs nothing in the long run.
     """
-    if x.is_meta or torch.compiler.is_compiling() or getattr(model, "pointwise", False):
+    if x.is_meta or torch.compiler.is_compiling() or isinstance(model, Pointwise):
         return
     if met_often_enough(model):
         return
     if _probe(model, x):
         forget(model)
-        raise CoupledModelError(REFUSAL)
+        raise CoupledModelError(_REFUSAL_OF_SLICES if slicing() else REFUSAL)
 
 
 def _probe(model: Model, x: Tensor) -> bool:
     if x.is_meta:
         raise checks.InputError("The meta device holds no values, so coupling cannot be measured; use real points.")
+    try:
+        return _influence(model, x)
+    except Exception as error:
+        _output(model, x.detach())  # a network that fails by itself says so here
+        raise ModelError(
+            f"The network fails where some of the points are moved away ({first_line(error)}), by which it is found "
+            "out whether samples influence each other. If you know that they do not, say so to the engine: "
+            "coupled='ignore', as in dudx.AD(coupled='ignore')."
+        ) from error
+
+
+def _influence(model: Model, x: Tensor) -> bool:
+    """Whether rows that stay change when others move."""
     with torch.no_grad():
         rows, still = at_rest(model, x, least=4, most=_PROBE_ROWS)
         tolerance = rounding(still)
@@ -87,7 +117,7 @@ def at_rest(model: Model, x: Tensor, least: int, most: int) -> tuple[Tensor, Ten
     rows = _probe_rows(x, least, most)
     try:
         return rows, _output(model, rows)
-    except DudxError:
+    except Exception:
         if len(rows) == len(x):
             raise
     rows = _in_general_position(x.detach())
@@ -152,17 +182,46 @@ def _in_general_position(rows: Tensor) -> Tensor:
 
 
 def _output(model: Model, rows: Tensor) -> Tensor:
-    with unobserved(model, rows.device):
-        return checks.forward(model, rows.clone())
+    try:
+        with torch.no_grad(), unobserved(model, rows.device):
+            return checks.forward(model, rows.clone())
+    except ModelError as failed:
+        if failed.__cause__ is None:  # what it returned is wrong, and will be again
+            raise
+        try:  # a network that differentiates in its own forward needs a graph for it
+            with torch.inference_mode(False), torch.enable_grad(), unobserved(model, rows.device):
+                return checks.forward(model, rows.clone().requires_grad_().clone()).detach()
+        except Exception:
+            raise failed from failed.__cause__
 
 
 @contextlib.contextmanager
-def unobserved(model: Model, device: torch.device) -> Iterator[None]:
+def unobserved(model: Model, device: torch.device, seed: int = 0) -> Iterator[None]:
     """The same random numbers every time inside; the model's buffers and the random state put back afterwards."""
-    with torch.random.fork_rng(devices=[device] if device.type == "cuda" else []), unchanged_buffers(model):
-        # torch.manual_seed reaches every device, for which it takes longer than the pass of a few rows.
-        torch.default_generator.manual_seed(0) if device.type == "cpu" else torch.manual_seed(0)
-        yield
+    states = [(generator, generator.get_state()) for generator in _generators(device)]
+    try:
+        seed_generators(device, seed)
+        with unchanged_buffers(model):
+            yield
+    finally:
+        for generator, state in states:
+            generator.set_state(state)
+
+
+def seed_generators(device: torch.device, seed: int) -> None:
+    """Seed what a network on this device draws its random numbers from; torch.manual_seed would reach every device."""
+    for generator in _generators(device):
+        generator.manual_seed(seed)
+
+
+def _generators(device: torch.device) -> list[torch.Generator]:
+    if device.type == "mps":
+        return [torch.default_generator, torch.mps._get_default_mps_generator()]
+    if device.type in ("cuda", "xpu"):
+        module = torch.get_device_module(device)
+        number = module.current_device() if device.index is None else device.index
+        return [torch.default_generator, module.default_generators[number]]
+    return [torch.default_generator]
 
 
 @contextlib.contextmanager
@@ -180,20 +239,61 @@ def unchanged_buffers(model: Model) -> Iterator[None]:
                     buffer.copy_(value)
 
 
-def modules_of(model: object, depth: int = 2) -> list[nn.Module]:
+def modules_of(model: object) -> list[nn.Module]:
     """All modules of a network, also of one that hides in a function, `lambda x: net(x)[0]`, or in another object."""
-    owner = _owner(model)  # type: ignore[arg-type]
+    owner = _owner(model)
     if isinstance(owner, nn.Module):
         return list(owner.modules())
-    if depth == 0 or isinstance(owner, type) or (getattr(owner, "__module__", None) or "torch").startswith("torch"):
+    found: dict[int, nn.Module] = {}
+    _collect(owner, found, set(), _DEPTH)
+    return list(found.values())
+
+
+def _collect(value: object, found: dict[int, nn.Module], seen: set[int], depth: int) -> None:
+    """Note the modules in what a function uses, in an object's attributes and in containers, a few objects deep."""
+    value = value.__self__ if isinstance(value, types.MethodType) else value
+    if isinstance(value, nn.Module):
+        found.update((id(module), module) for module in value.modules())
+        return
+    if id(value) in seen:
+        return
+    seen.add(id(value))
+    if isinstance(value, list | tuple | set | frozenset | dict):
+        # A longer one holds data rather than networks, and is not to be gone through in every call.
+        items = value.values() if isinstance(value, dict) else value
+        for item in items if len(value) <= _MOST else ():
+            _collect(item, found, seen, depth)
+    elif depth:
+        for item in _inside(value):
+            _collect(item, found, seen, depth - 1)
+
+
+def _inside(value: Any) -> list[object]:
+    """What a function or an object of a user's class refers to."""
+    if inspect.isfunction(value):
+        cells = [cell.cell_contents for cell in value.__closure__ or () if _filled(cell)]
+        used = [value.__globals__[name] for name in _names(value.__code__) if name in value.__globals__]
+        return [*cells, *used, value.__defaults__, value.__kwdefaults__]
+    if isinstance(value, functools.partial):
+        return [value.func, value.args, value.keywords]
+    if isinstance(value, type | types.ModuleType) or type(value).__module__.partition(".")[0] in ("builtins", "torch"):
         return []
-    if inspect.isfunction(owner):
-        used = inspect.getclosurevars(owner)
-        inside = [*used.nonlocals.values(), *used.globals.values()]
-    else:
-        inside = list(getattr(owner, "__dict__", {}).values())
-    found = [module for value in inside if callable(value) for module in modules_of(value, depth - 1)]
-    return list({id(module): module for module in found}.values())
+    return list(getattr(value, "__dict__", {}).values())
+
+
+def _filled(cell: types.CellType) -> bool:
+    try:
+        cell.cell_contents  # noqa: B018  (there is no other way to ask)
+    except ValueError:
+        return False
+    return True
+
+
+@functools.lru_cache(maxsize=1024)
+def _names(code: types.CodeType) -> tuple[str, ...]:
+    """The names of globals that a function may use, also in the functions and comprehensions inside it."""
+    inner = (_names(constant) for constant in code.co_consts if isinstance(constant, types.CodeType))
+    return tuple(dict.fromkeys(itertools.chain(code.co_names, *inner)))
 
 
 class _Meetings:
@@ -215,7 +315,7 @@ class _Meetings:
 _meetings = _Meetings()
 
 
-def _owner(model: Model) -> object:
+def _owner(model: object) -> object:
     return getattr(model, "__self__", model)
 
 
@@ -226,12 +326,9 @@ def forget(model: Model) -> None:
 
 def met_often_enough(model: Model, purpose: object = None) -> bool:
     """True unless this is the 1st, 2nd, 4th, 8th … meeting with the model in its present mode, for this purpose."""
-    owner = _owner(model)
-    mode: object = (purpose, getattr(model, "__func__", None))
-    if isinstance(owner, nn.Module):
-        mode = (mode, tuple(module.training for module in owner.modules()))
+    mode = (purpose, getattr(model, "__func__", None), tuple(module.training for module in modules_of(model)))
     try:
-        count = _meetings.count(owner, mode)
+        count = _meetings.count(_owner(model), mode)
     except TypeError:  # not weakly referable or not hashable: such a callable is probed every time
         return False
     return count & (count - 1) != 0

@@ -1,6 +1,11 @@
 """Every error the library raises on purpose: one sentence that says what is wrong and what to do."""
 
 
+def first_line(error: BaseException) -> str:
+    """The first line of a message without its full stop, or the kind of error where there is none."""
+    return (str(error).strip() or type(error).__name__).splitlines()[0].rstrip(".")
+
+
 class DudxError(Exception):
     """The base of all errors raised on purpose; the command line prints these without a traceback."""
 

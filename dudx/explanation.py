@@ -12,12 +12,12 @@ from torch import Tensor, nn
 
 from dudx import checks
 from dudx.checks import Model
-from dudx.coupling import at_rest, coupled, difference, modules_of, moves, rounding, unobserved
+from dudx.coupling import at_rest, coupled, difference, modules_of, moves, rounding, seed_generators, unobserved
 from dudx.engines.autodiff import AD
 from dudx.engines.base import Engine, evaluate
 from dudx.engines.per_sample import PerSampleAD
 from dudx.engines.taylor import Taylor
-from dudx.errors import DudxError, InputError, UnsupportedError
+from dudx.errors import DudxError, InputError, UnsupportedError, first_line
 from dudx.isolation import isolate
 from dudx.mixing import Mixing, kind, mixing_modules, output, relative_change
 from dudx.operators import D, Laplacian, Operator
@@ -192,8 +192,7 @@ def _requests(x: Tensor) -> dict[str, list[Operator]]:
 
 def _reason(error: Exception) -> str:
     """The first statement of a message, without the advice that follows it."""
-    first = (str(error).strip() or type(error).__name__).splitlines()[0]
-    return first.split(". ")[0].split("; ")[0].rstrip(".")
+    return first_line(error).split(". ")[0].split("; ")[0].rstrip(".")
 
 
 # -- what goes wrong -----------------------------------------------------------------------------------------------
@@ -207,7 +206,7 @@ class _Repeatable(nn.Module):
         self.model, self.inside = model, nn.ModuleList(modules_of(model))
 
     def forward(self, x: Tensor) -> Tensor:
-        torch.manual_seed(0)
+        seed_generators(x.device, 0)
         with _copied_buffers(self):
             return self.model(x)
 

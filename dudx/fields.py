@@ -184,6 +184,21 @@ class Field:
 
     __hash__ = object.__hash__
 
+    def __and__(self, other: object) -> Field:
+        return self._apply(torch.bitwise_and, self, other)
+
+    def __rand__(self, other: object) -> Field:
+        return self._apply(torch.bitwise_and, other, self)
+
+    def __or__(self, other: object) -> Field:
+        return self._apply(torch.bitwise_or, self, other)
+
+    def __ror__(self, other: object) -> Field:
+        return self._apply(torch.bitwise_or, other, self)
+
+    def __invert__(self) -> Field:
+        return self._apply(torch.bitwise_not, self)
+
     def __getitem__(self, key: object) -> Field:
         return self._apply(lambda tensor: tensor[key], self)
 

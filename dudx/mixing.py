@@ -34,8 +34,7 @@ class Mixing:
 
 def output(model: Model, rows: Tensor, seed: int = 0) -> Tensor:
     """The output, with nothing of the pass left behind."""
-    with unobserved(model, rows.device):
-        torch.manual_seed(seed)
+    with unobserved(model, rows.device, seed):
         return checks.forward(model, rows.clone())
 
 
@@ -70,8 +69,9 @@ def _named_modules(model: Model) -> dict[str, nn.Module]:
     """The modules by name, also those that a function uses; but scripted ones, as they take no hooks."""
     roots: dict[str, object] = {"": getattr(model, "__self__", model)}
     if inspect.isfunction(model):
-        used = inspect.getclosurevars(model)
-        roots = {**used.globals, **used.nonlocals}
+        with contextlib.suppress(ValueError):  # raised for a variable that has no value yet
+            used = inspect.getclosurevars(model)
+            roots = {**used.globals, **used.nonlocals}
     return {
         name: module
         for prefix, root in roots.items()

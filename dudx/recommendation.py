@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import statistics
 import time
 import warnings
@@ -20,8 +21,8 @@ from dudx.engines.base import Engine, evaluate, prepare
 from dudx.engines.difference import FD
 from dudx.engines.per_sample import PerSampleAD
 from dudx.engines.taylor import Taylor
-from dudx.errors import CalibrationWarning, DudxError
-from dudx.isolation import isolate
+from dudx.errors import CalibrationWarning, DudxError, UnsupportedError
+from dudx.isolation import Isolated, isolate
 from dudx.operators import Directional, Operator
 from dudx.streaming import suggested_chunk
 
@@ -34,7 +35,7 @@ class Candidate:
     engine: Engine
     #: Seconds for the operators and the backward pass of their mean square; NaN where the engine failed.
     seconds: float
-    #: The largest difference from the exact derivatives, relative to their largest value.
+    #: The largest difference from the exact derivatives, relative to their largest value; NaN where nothing is exact.
     error: float
     note: str = ""
     #: Whether the step is one compiled graph, `Residual(..., compile=True)`.
@@ -44,7 +45,9 @@ class Candidate:
 def recommend(
     model: Model, x: Tensor, operators: Sequence[Operator], repeats: int = 5, show: bool = True, compile: bool = False
 ) -> list[Candidate]:
-    """Time a training step with each engine on this network and batch; the fastest exact one comes first.
+    """Time a training step with each engine on this network and batch; the fastest comes first.
+
+    Differences come after an exact engine unless they are faster by a quarter, as their error is the price.
 
     Where slices of the batch are better than the whole (`suggested_chunk`), a step goes slice by slice.
 
@@ -60,13 +63,11 @@ def recommend(
     operators = checks.operators(operators, x)
     mixed = coupled(model, x)
     target: Model = isolate(model, x, update_statistics=False) if mixed else model
-    exact = evaluate(target, x, operators, AD())
+    exact = _exact(target, x, operators)
     engines: list[tuple[str, Engine]] = [("AD", AD()), ("Taylor", Taylor())]
     done: list[Candidate] = []
     try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore", CalibrationWarning)
-            engines.append(("FD", FD().calibrated(target, x if mixed else x[:1024], operators)))
+        engines.append(("FD", _calibrated(target, x if mixed else x[:1024], operators)))
     except DudxError as error:
         done.append(Candidate("FD", FD(), float("nan"), float("nan"), _first_sentence(error)))
     running: list[tuple[Candidate, _Step]] = []
@@ -77,10 +78,12 @@ def recommend(
             try:
                 values = evaluate(target, x, operators, engine)
                 step()  # what is compiled is compiled here
-            except DudxError as error:
+            except (DudxError, RuntimeError) as error:  # of torch's kinds where the gradient has no gradient
                 done.append(replace(candidate, note=_first_sentence(error)))
                 break
-            off = max(_difference(ours.detach(), true) for ours, true in zip(values, exact, strict=True))
+            off = float("nan")
+            if exact is not None:
+                off = max(_difference(ours.detach(), true) for ours, true in zip(values, exact, strict=True))
             note = "on dudx.isolate(model, x)" if mixed else step.note
             running.append((replace(candidate, error=off, note=note), step))
     times: list[list[float]] = [[] for _ in running]
@@ -90,13 +93,29 @@ def recommend(
             step()
             seconds.append(time.perf_counter() - start)
     measured = [replace(c, seconds=statistics.median(t)) for (c, _), t in zip(running, times, strict=True)]
-    # Differences come after exact engines unless they are clearly faster: their error is the price.
     order = sorted(measured, key=lambda c: c.seconds * (1.25 if isinstance(c.engine, FD) else 1.0)) + done
     if mixed:
         order.append(Candidate("PerSampleAD", PerSampleAD(), float("nan"), 0.0, "the reference; not timed, slow"))
     if show:
         _print(order)
     return order
+
+
+def _exact(model: Model, x: Tensor, operators: Sequence[Operator]) -> tuple[Tensor, ...] | None:
+    """What errors are measured against, unless there is no engine that knows it."""
+    for engine in (AD(), Taylor()):
+        with contextlib.suppress(UnsupportedError):
+            return evaluate(model, x, operators, engine)
+    return None
+
+
+def _calibrated(model: Model, x: Tensor, operators: Sequence[Operator]) -> FD:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", CalibrationWarning)
+        try:
+            return FD().calibrated(model, x, operators)
+        except UnsupportedError:  # by automatic differentiation
+            return FD().calibrated(model, x, operators, reference="differences")
 
 
 class _Step:
@@ -150,7 +169,7 @@ def _vectors(operators: Sequence[Operator]) -> bool:
 
 
 def _parameters(model: Model) -> list[Tensor]:
-    inner = getattr(model, "model", model)
+    inner = model.model if isinstance(model, Isolated) else model
     return [p for p in inner.parameters() if p.requires_grad] if isinstance(inner, torch.nn.Module) else []
 
 

@@ -60,6 +60,8 @@ def _update(model: Model, x: Tensor, layers: list[_BatchNorm]) -> None:
 
 def _follow(layer: Any, inputs: tuple[Tensor, ...]) -> None:
     """Move the running statistics towards those of the input, as the layer in training mode would."""
+    if inputs[0].numel() < 2 * inputs[0].shape[1]:
+        raise InputError("One value a channel has no variance to follow; give a batch of two samples or more.")
     axes = [axis for axis in range(inputs[0].ndim) if axis != 1]
     variance, mean = torch.var_mean(inputs[0], axes)
     layer.num_batches_tracked.add_(1)

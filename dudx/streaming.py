@@ -14,14 +14,15 @@ from torch import Tensor, nn
 
 from dudx.errors import InputError
 
-_slicing: ContextVar[bool] = ContextVar("dudx_slicing", default=False)
+_slicing: ContextVar[int] = ContextVar("dudx_slicing", default=0)
 
 
 def backward(loss: Callable[..., Tensor], x: Tensor | Sequence[Tensor], chunk: int | None = None) -> Tensor:
     """Add the gradient of a mean loss to the parameters' `.grad`, slice by slice of the batch.
 
     The result is that of `loss(x).backward()` up to rounding, in the memory of one slice. Slices that fit into the
-    processor's cache are also faster. A network whose samples influence each other has no slices, and is refused.
+    processor's cache are also faster. A network whose samples influence each other has no slices, and is refused;
+    `isolate(model, x).at(which)`, made of the whole batch, has them.
 
     Args:
         loss: from a slice of the points to the mean over that slice; with several tensors, from a slice of each.
@@ -42,7 +43,7 @@ def backward(loss: Callable[..., Tensor], x: Tensor | Sequence[Tensor], chunk: i
     if isinstance(chunk, bool) or not isinstance(chunk, int) or chunk < 1:
         raise InputError(f"chunk must be a whole number of rows, 1 or more; got {chunk!r}.")
     total: Any = 0.0
-    with _sliced(chunk < count):
+    with _sliced(count if chunk < count else 0):
         for slices in zip(*(t.split(chunk) for t in tensors), strict=True):
             mean = loss(*slices)
             if not isinstance(mean, Tensor) or mean.numel() != 1:
@@ -54,16 +55,16 @@ def backward(loss: Callable[..., Tensor], x: Tensor | Sequence[Tensor], chunk: i
 
 
 @contextmanager
-def _sliced(active: bool) -> Iterator[None]:
-    token = _slicing.set(active)
+def _sliced(count: int) -> Iterator[None]:
+    token = _slicing.set(count)
     try:
         yield
     finally:
         _slicing.reset(token)
 
 
-def slicing() -> bool:
-    """Whether a batch is being taken apart at the moment."""
+def slicing() -> int:
+    """The rows of the batch that is being taken apart at the moment; 0 where none is."""
     return _slicing.get()
 
 

@@ -165,6 +165,20 @@ class Counted(nn.Module):
         return self.model(x)
 
 
+class OnceDifferentiable(torch.autograd.Function):
+    """A sine whose backward pass cannot be differentiated, as in many extensions written by hand."""
+
+    @staticmethod
+    def forward(ctx, x):
+        ctx.save_for_backward(x)
+        return torch.sin(x)
+
+    @staticmethod
+    @torch.autograd.function.once_differentiable
+    def backward(ctx, gradient):
+        return gradient * torch.cos(ctx.saved_tensors[0])
+
+
 def rms(error: Tensor) -> float:
     return float(error.square().mean().sqrt())
 

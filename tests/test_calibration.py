@@ -23,6 +23,8 @@ from dudx import (
     Residual,
     evaluate,
     find_eps,
+    frozen,
+    isolate,
 )
 
 FP64, FP32, BF16 = torch.float64, torch.float32, torch.bfloat16
@@ -401,3 +403,34 @@ def test_a_residual_knows_what_to_calibrate_for(model, x):
     residual = Residual(lambda u: u.t + u * u.x - 0.01 * u.xx, ("x", "t"))
     engine = EFD().calibrated(model, x, residual.operators(x))
     torch.testing.assert_close(residual(model, x, engine), residual(model, x, AD()), rtol=1e-6, atol=1e-8)
+
+
+@pytest.mark.parametrize("dtype", [BF16, torch.float16], ids=str)
+def test_engines_in_half_precision_are_calibrated_by_a_copy_in_single_precision(dtype):
+    model, x = network(dtype), points(200, 2, dtype)
+    found = FD().calibrated(model, x, [D(0)], candidates=16).calibrations[1]
+    exact = find_eps(model, x, 1, axes=[0], candidates=16)
+    assert found.reference == "exact"
+    np.testing.assert_array_equal(found.rmse, exact.rmse)
+    # Neither a function nor a network whose samples are to be taken as they come has such a copy.
+    assert "AD" in FD().calibrated(lambda x: torch.sin(x), x, [D(0)], candidates=8).calibrations[1].reference
+    assert "ignore" in FD(coupled="ignore").calibrated(model, x, [D(0)], candidates=8).calibrations[1].reference
+
+
+# -- isolated networks -------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("reference", ["exact", "differences", AD()], ids=str)
+@pytest.mark.parametrize("wrap", [isolate, frozen])
+def test_an_isolated_network_keeps_its_samples_together(wrap, reference):
+    torch.manual_seed(0)
+    model, x = nn.Sequential(nn.Linear(2, 8), nn.BatchNorm1d(8), nn.Tanh(), nn.Linear(8, 1)).double(), points(64, 2)
+    isolated = wrap(model, x, update_statistics=False)
+    sliced = find_eps(isolated, x, 2, reference=reference, candidates=8, max_rows=100)  # the stencil takes 320
+    np.testing.assert_allclose(sliced.rmse, find_eps(isolated, x, 2, reference=reference, candidates=8).rmse, rtol=1e-6)
+
+
+def test_an_isolated_network_of_any_batch_can_be_calibrated():
+    model = nn.Sequential(nn.Linear(2, 2), nn.BatchNorm1d(2), nn.Tanh(), nn.Linear(2, 1)).double()
+    x = points(2**14, 2)
+    assert FD().calibrated(isolate(model, x, update_statistics=False), x, [D(0, 0)], candidates=3).step

@@ -9,6 +9,7 @@ from torch import nn
 
 import dudx
 from dudx import CompilationWarning, Residual
+from dudx.compilation import Compiled, unbound
 
 ENGINES = {
     "Taylor": dudx.Taylor(),
@@ -52,6 +53,29 @@ def test_another_step_is_not_another_graph():
     compiled, eager = (r.loss(model, x, dudx.FD(3e-2)) for r in (residual, Residual(burgers, ("x", "t"))))
     assert residual.compile_seconds == spent
     assert torch.allclose(compiled, eager, rtol=1e-9)
+
+
+def test_the_names_of_a_networks_parts_do_not_matter():
+    model = nn.ModuleDict({"bind": nn.Linear(2, 1), "not_compiled": nn.Linear(2, 1)})
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", CompilationWarning)
+        assert Compiled().takes(model)
+    assert unbound(model)[:2] == (model, ())
+
+
+def test_a_compiler_that_fails_without_a_word_is_gone_without(monkeypatch):
+    class SilentError(Exception):
+        __module__ = "torch._dynamo.silent"
+
+    def compile(function, **settings):
+        def graph(*arguments):
+            raise SilentError
+
+        return graph
+
+    monkeypatch.setattr(torch, "compile", compile)
+    with pytest.warns(CompilationWarning, match="SilentError"):
+        assert Compiled()("key", lambda model, x: x, network(), 3) == 3
 
 
 def test_another_shape_is_compiled_anew():

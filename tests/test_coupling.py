@@ -1,4 +1,5 @@
 import copy
+import functools
 from dataclasses import replace
 
 import pytest
@@ -17,11 +18,16 @@ from dudx import (
     CoupledModelError,
     D,
     Laplacian,
+    ModelError,
     PerSampleAD,
     Residual,
     coupled,
     evaluate,
+    explain,
+    frozen,
+    isolate,
 )
+from dudx.coupling import modules_of
 
 # -- a zoo of networks -------------------------------------------------------------------------------------------
 
@@ -213,6 +219,16 @@ def test_residuals_refuse_too():
         Residual(lambda u: u.x, ("x", "t"))(HiddenMean().double(), points(8, 2), AD())
 
 
+def test_the_names_of_a_networks_parts_do_not_matter():
+    class Separable(nn.Sequential):
+        def __init__(self):
+            super().__init__()
+            self.pointwise, self.norm, self.last = nn.Linear(2, 8), nn.BatchNorm1d(8), nn.Linear(8, 1)
+
+    with pytest.raises(CoupledModelError):
+        evaluate(Separable().double(), points(8, 2), [D(0)], AD())
+
+
 def test_functions_are_probed_as_modules_are():
     def model(x):
         return x * x.mean()
@@ -220,6 +236,102 @@ def test_functions_are_probed_as_modules_are():
     for engine in REFUSING.values():
         with pytest.raises(CoupledModelError):
             evaluate(model, points(8, 2), D(0), engine)
+
+
+class Drawing(nn.Module):
+    """Batch norm and random numbers."""
+
+    def __init__(self):
+        super().__init__()
+        self.net = nn.Sequential(nn.Linear(2, 8), nn.BatchNorm1d(8), nn.Dropout(0.5), nn.Linear(8, 1)).double()
+
+    def forward(self, x):
+        return self.net(x)
+
+
+@pytest.mark.parametrize("look", [coupled, explain, isolate, frozen])
+def test_probes_seed_only_generators_in_use_and_leave_them_as_they_were(look, monkeypatch):
+    model, x, before = Drawing(), points(16, 2), torch.get_rng_state()
+
+    def every_device(seed):
+        pytest.fail("generators of devices that are not in use are seeded, and nobody puts these back")
+
+    monkeypatch.setattr(torch, "manual_seed", every_device)
+    monkeypatch.setattr(torch.random, "manual_seed", every_device)
+    look(model, x)
+    assert torch.equal(torch.get_rng_state(), before)
+
+
+# -- networks that are hard to probe -----------------------------------------------------------------------------
+
+
+class Force(nn.Module):
+    """The gradient of a potential, computed in the forward pass."""
+
+    def __init__(self, *, mixing=False):
+        super().__init__()
+        self.potential, self.mixing = mlp(), mixing
+
+    def forward(self, x):
+        x = x if x.requires_grad else x.requires_grad_()
+        energy = self.potential(x)
+        (slope,) = torch.autograd.grad(energy.sum(), x, create_graph=True)
+        return slope + slope.mean(0) if self.mixing else slope
+
+
+@pytest.mark.parametrize("context", [torch.enable_grad, torch.no_grad, torch.inference_mode])
+def test_a_network_that_differentiates_in_its_forward_is_probed(context):
+    x, force, mixing = points(8, 2), Force(), Force(mixing=True)
+    with context():
+        assert not coupled(force, x)
+        assert coupled(mixing, x)
+        (value,) = evaluate(force, x, D(0), AD())
+        with pytest.raises(CoupledModelError):
+            evaluate(mixing, x, D(0), AD())
+    torch.testing.assert_close(value[:, :1].detach(), evaluate(force.potential, x, D(0, 0), AD())[0].detach())
+    assert not x.requires_grad
+
+
+def in_the_unit_square(x):
+    assert bool((x >= 0).all() and (x <= 1).all())
+    return x.square()
+
+
+def by_table(x):
+    return x * torch.arange(2.0, dtype=x.dtype)[x.detach().long()]
+
+
+def by_root(x):
+    if bool((x > 1).any()):
+        raise ValueError
+    return x.sqrt()
+
+
+@pytest.mark.parametrize("model", [in_the_unit_square, by_table, by_root])
+def test_a_network_that_is_defined_on_its_domain_only_is_refused_with_the_remedy(model):
+    x = points(8, 2).abs()
+    for probed in (lambda: coupled(model, x), lambda: evaluate(model, x, D(0), AD())):
+        with pytest.raises(ModelError, match=r"moved away \(.+\).*AD\(coupled='ignore'\)"):
+            probed()
+    evaluate(model, x, D(0), AD(coupled="ignore"))
+
+
+def test_a_network_that_fails_by_itself_is_not_told_to_ignore_coupling():
+    def wrong(x):
+        raise IndexError("out of order")
+
+    with pytest.raises(IndexError, match="out of order"):
+        coupled(wrong, points(8, 2))
+    with pytest.raises(ModelError, match="failed on a batch"):
+        coupled(nn.Linear(3, 1).double(), points(8, 2))
+
+
+def test_a_network_that_insists_on_the_size_of_its_batch_is_probed_with_that_size():
+    def model(x):
+        assert len(x) == 40
+        return x * x.mean()
+
+    assert coupled(model, points(40, 2))
 
 
 # -- the price of the probe --------------------------------------------------------------------------------------
@@ -255,6 +367,71 @@ def test_another_mode_is_another_first_meeting():
     model[1].train()  # a part of it is enough
     with pytest.raises(CoupledModelError):
         evaluate(model, x, D(0), AD())
+
+
+class Solver:
+    """Holds networks, and is none."""
+
+    def __init__(self, net=None):
+        self.nets = {"u": [net]}
+        self.net, self.inner = net, None
+
+
+GLOBAL = Solver()
+
+
+def hidden_in_functions(net):
+    """Ways in which a function gets at its network."""
+    solver, nets, outer, recursive = Solver(net), [net], Solver(), []
+    outer.inner, GLOBAL.nets = solver, [net]
+    recursive += [recursive, net]
+
+    def with_a_gap(x):
+        return net(x) if x is not None else never_assigned
+
+    if outer.net:
+        never_assigned = None
+
+    return {
+        "closure": lambda x: net(x),
+        "attribute": lambda x: solver.net(x),
+        "attribute of an attribute": lambda x: outer.inner.net(x),
+        "list": lambda x: nets[0](x),
+        "dictionary in an attribute": lambda x: solver.nets["u"][0](x),
+        "list that holds itself": lambda x: recursive[1](x),
+        "default": lambda x, model=net: model(x),
+        "keyword": lambda x, *, model=net: model(x),
+        "partial": functools.partial(lambda model, x: model(x), net),
+        "method": net.forward,
+        "global": lambda x: GLOBAL.nets[0](x),
+        "global in a comprehension": lambda x: sum([GLOBAL.nets[i](x) for i in (0,)]),
+        "variable without a value": with_a_gap,
+    }
+
+
+@pytest.mark.parametrize("name", hidden_in_functions(nn.Identity()))
+def test_another_mode_is_noticed_inside_functions_too(name):
+    net, x = between(nn.BatchNorm1d(8)).eval(), points(8, 2)
+    model = hidden_in_functions(net)[name]
+    assert set(modules_of(model)) == set(net.modules())
+    for _ in range(5):
+        evaluate(model, x, D(0), AD())
+    net.train()
+    with pytest.raises(CoupledModelError):
+        evaluate(model, x, D(0), AD())
+
+
+@pytest.mark.parametrize("name", hidden_in_functions(nn.Identity()))
+def test_the_buffers_of_a_network_inside_a_function_are_left_alone(name):
+    net = between(nn.BatchNorm1d(8))
+    with unchanged(net):
+        assert coupled(hidden_in_functions(net)[name], points(8, 2))
+
+
+def test_a_package_whose_name_begins_like_torch_is_looked_into():
+    net = between(nn.BatchNorm1d(8))
+    elsewhere = type("Solver", (Solver,), {"__module__": "torchfoo.solvers", "__call__": lambda self, x: self.net(x)})
+    assert set(modules_of(elsewhere(net))) == set(net.modules())
 
 
 def test_influence_that_training_switches_on_is_found_soon():

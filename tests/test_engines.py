@@ -627,6 +627,17 @@ def test_results_have_the_precision_and_shape_of_the_output(name, dtype):
         assert value.isfinite().all()
 
 
+@pytest.mark.parametrize("name", DIFFERENCE)
+def test_a_small_step_along_a_vector_does_not_overflow_in_half_precision(name):
+    x, step = torch.zeros(3, 2, dtype=torch.float16), 2.0**-9
+    v = torch.tensor([[1.0, 0.0], [0.0, 1.0], [200.0, 0.0]], dtype=torch.float16)
+    first, second = evaluate(lambda x: x.sum(1, keepdim=True), x, [Along(v), Along(v, 2)], DIFFERENCE[name](step, 2))
+    torch.testing.assert_close(first, v.sum(1, keepdim=True))
+    torch.testing.assert_close(second, torch.zeros_like(second))
+    (curvature,) = evaluate(lambda x: 0.5 * x.square().sum(1, keepdim=True), x[:2], Along(v[:2], 2), FD(step))
+    torch.testing.assert_close(curvature, torch.ones_like(curvature))
+
+
 # -- random steps ------------------------------------------------------------------------------------------------
 
 

@@ -3,7 +3,7 @@ from types import SimpleNamespace
 
 import pytest
 import torch
-from helpers import every_engine, mlp, points
+from helpers import OnceDifferentiable, every_engine, mlp, points
 from torch import nn
 
 from dudx import (
@@ -411,3 +411,37 @@ def test_out_of_memory_is_not_taken_for_a_mistake_of_the_model():
 
     with pytest.raises(torch.cuda.OutOfMemoryError, match="no memory left"):
         evaluate(greedy, x, D(0), AD())
+
+
+class Once(nn.Module):
+    def forward(self, x):
+        return OnceDifferentiable.apply(x)
+
+
+@pytest.mark.parametrize("engine", [AD(), PerSampleAD(method="loop")], ids=repr)
+def test_what_can_be_differentiated_once_is_refused_twice_with_the_remedy(engine):
+    x, model = points(20, 2), OnceDifferentiable.apply
+    torch.testing.assert_close(evaluate(model, x, D(0), engine)[0][:, 0].detach(), torch.cos(x[:, 0]))
+    for attempt in (
+        lambda: evaluate(model, x, D(0, 0), engine),
+        lambda: FD().calibrated(model, x, [D(0, 0)]),
+        lambda: find_eps(model, x, 2),
+    ):
+        with pytest.raises(UnsupportedError, match=r"once_differentiable.*FD\(\)\.calibrated\(.*'differences'\)"):
+            attempt()
+    inside = nn.Sequential(nn.Linear(2, 4), Once(), nn.Tanh(), nn.Linear(4, 1)).double()
+    with pytest.raises(UnsupportedError, match="once_differentiable"):
+        evaluate(inside, x, Laplacian(), engine)
+    differences = FD().calibrated(model, x, [D(0, 0)], reference="differences")
+    assert (evaluate(model, x, D(0, 0), differences)[0][:, 0] + torch.sin(x[:, 0])).abs().max() < 1e-4
+
+
+def test_what_was_overwritten_is_refused_with_the_remedy():
+    def model(x):
+        u = torch.sin(x)
+        v = u.square()
+        u.mul_(2)
+        return v
+
+    with pytest.raises(UnsupportedError, match=r"inplace.*reference='differences'"):
+        evaluate(model, points(6, 2), D(0), AD())

@@ -167,6 +167,18 @@ FUNCTIONS = {
         lambda u: torch.where(torch.logical_or(u < u.x, u.x >= u.t), u, u.x),
         lambda u, ux, ut: torch.where((u < ux) | (ux >= ut), u, ux),
     ),
+    "conditions joined": (
+        lambda u: torch.where((u < u.x) & (u.x >= u.t) | ~(u > 0), u, u.x),
+        lambda u, ux, ut: torch.where((u < ux) & (ux >= ut) | ~(u > 0), u, ux),
+    ),
+    "conditions joined, tensor first": (
+        lambda u: torch.where(torch.ones(8, 1, dtype=torch.bool) & (u < u.x), u, u.x),
+        lambda u, ux, ut: torch.where(u < ux, u, ux),
+    ),
+    "truth joined": (
+        lambda u: torch.where(False | (True & (u < u.x)), u, u.x),
+        lambda u, ux, ut: torch.where(u < ux, u, ux),
+    ),
     "equality": (lambda u: torch.where(u == u.x, u, u.t), lambda u, ux, ut: ut),
     "inequality": (lambda u: torch.where(u != u.x, u, u.t), lambda u, ux, ut: u),
     "list of fields": (

@@ -210,3 +210,13 @@ def test_there_must_be_statistics():
         dudx.running_statistics(batch_norms(1, track_running_stats=False)),
     ):
         pass
+
+
+@pytest.mark.parametrize("momentum", [0.1, None])
+def test_one_sample_has_no_variance_to_follow(momentum):
+    model = nn.Sequential(nn.Linear(2, 4), nn.BatchNorm1d(4, momentum=momentum), nn.Linear(4, 1)).double()
+    before = {name: buffer.clone() for name, buffer in model.named_buffers()}
+    with pytest.raises(InputError, match="two samples"), dudx.running_statistics(model, torch.rand(1, 2).double()):
+        pass
+    assert all(torch.equal(buffer, before[name]) for name, buffer in model.named_buffers())
+    assert model[1].training

@@ -76,6 +76,17 @@ def test_the_module_is_named(layer, where):
     assert (ours - evaluate(model, x, [Laplacian()], PerSampleAD())[0]).abs().max() < 1e-11
 
 
+def test_a_network_that_fails_isolated_without_a_word_is_refused():
+    def silent(x):
+        mean = x.mean(0)
+        if mean.ndim > 1:
+            raise ValueError
+        return x + mean
+
+    with pytest.raises(CoupledModelError, match=r"fails \(ValueError\).*exact=True"):
+        isolate(silent, torch.rand(8, 2, dtype=torch.float64))
+
+
 def test_what_was_refused_is_refused_again():
     model, x = Mixed(Cumulated()).double(), torch.rand(8, 2, dtype=torch.float64)
     for _ in range(4):

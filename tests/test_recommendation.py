@@ -1,9 +1,11 @@
 from __future__ import annotations
 
 import torch
+from helpers import OnceDifferentiable
 from torch import nn
 
-from dudx import D, Laplacian, recommend
+from dudx import D, Laplacian, isolate, recommend
+from dudx.recommendation import _parameters
 
 
 def test_exact_engines_come_with_their_times_and_differences_with_their_error(capsys):
@@ -27,11 +29,38 @@ def test_an_engine_without_a_rule_is_listed_with_the_reason():
     assert ranked[0].name in ("AD", "FD")
 
 
+def test_what_cannot_be_differentiated_twice_leaves_differences():
+    class Model(nn.Linear):
+        def forward(self, x):
+            return torch.erfinv(0.5 * OnceDifferentiable.apply(super().forward(x)))  # for which Taylor has no rule
+
+    x = torch.rand(64, 2, dtype=torch.float64)
+    ranked = recommend(Model(2, 4).double(), x, [Laplacian()], repeats=1, show=False)
+    by_name = {c.name: c for c in ranked}
+    assert ranked[0].name == "FD"
+    assert ranked[0].seconds > 0
+    assert "once_differentiable" in by_name["AD"].note
+
+
 def test_a_coupled_network_is_timed_isolated():
     model = nn.Sequential(nn.Linear(2, 8), nn.BatchNorm1d(8), nn.Tanh(), nn.Linear(8, 1)).double()
     ranked = recommend(model, torch.rand(32, 2, dtype=torch.float64), [Laplacian()], repeats=1, show=False)
     assert ranked[0].note == "on dudx.isolate(model, x)"
     assert ranked[-1].name == "PerSampleAD"
+
+
+def test_a_training_step_differentiates_all_parameters_whatever_the_parts_are_called():
+    class Wrapper(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.model, self.last = nn.Linear(2, 8), nn.Linear(8, 1)
+
+        def forward(self, x):
+            return self.last(torch.tanh(self.model(x)))
+
+    model, x = Wrapper(), torch.rand(8, 2)
+    assert len(_parameters(model)) == 4
+    assert len(_parameters(isolate(model, x))) == 4
 
 
 def test_a_large_batch_is_timed_in_slices_and_compiled_graphs_too():

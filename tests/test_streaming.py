@@ -67,6 +67,48 @@ def test_a_coupled_network_has_no_slices(engine):
         backward(lambda part: BURGERS.loss(model, part, engine), x, chunk=5)
 
 
+@pytest.mark.parametrize("engine", [dudx.AD(), dudx.PerSampleAD(), dudx.AD(coupled="ignore")])
+def test_the_refusal_of_slices_names_what_is_not_refused(engine):
+    model, x = coupled_network(), torch.rand(20, 2, dtype=torch.float64)
+    with pytest.raises(CoupledModelError, match=r"isolate\(model, x\).*isolated\.at\(which\)") as refused:
+        backward(lambda part: BURGERS.loss(model, part, engine), x, chunk=5)
+    assert "PerSampleAD" not in str(refused.value)
+    with pytest.raises(CoupledModelError, match="PerSampleAD"):  # which is a remedy where the batch is whole
+        BURGERS.loss(model, x, dudx.AD())
+
+
+@pytest.mark.parametrize(
+    "context",
+    [
+        dudx.isolate,
+        dudx.frozen,
+        lambda model, x: dudx.isolate(model, x, exact=True),
+        lambda model, x: dudx.isolate(model, 2 * x),
+    ],
+    ids=["isolate", "frozen", "exact", "isolate at moved points"],
+)
+def test_a_slice_is_no_context(context):
+    model, x = coupled_network(), torch.rand(20, 2, dtype=torch.float64)
+    with pytest.raises(CoupledModelError, match=r"a context of 5 .*isolated\.at\(which\)"):
+        backward(lambda part: BURGERS.loss(context(model, part), part, dudx.Taylor()), x, chunk=5)
+    assert all(p.grad is None for p in model.parameters())
+    backward(lambda part: BURGERS.loss(context(model, part), part, dudx.Taylor()), x, chunk=20)
+
+
+@pytest.mark.parametrize("context", [dudx.isolate, dudx.frozen])
+def test_samples_are_taken_slice_by_slice_against_the_whole_context(context):
+    whole, sliced, x = coupled_network(), coupled_network(), torch.rand(20, 2, dtype=torch.float64)
+    sliced.load_state_dict(whole.state_dict())
+    BURGERS.loss(context(whole, x), x, dudx.Taylor()).backward()
+    inside = lambda part, which: BURGERS.loss(context(sliced, x).at(which), part, dudx.Taylor())  # noqa: E731
+    backward(inside, (x, torch.arange(20)), chunk=6)
+    assert (gradient(sliced) - gradient(whole)).abs().max() < 1e-12
+    sliced.zero_grad()
+    before = context(sliced, x)
+    backward(lambda part, which: BURGERS.loss(before.at(which), part, dudx.Taylor()), (x, torch.arange(20)), chunk=6)
+    assert (gradient(sliced) - gradient(whole)).abs().max() < 1e-12
+
+
 def test_a_coupled_network_whole_is_no_slice():
     model, x = coupled_network(), torch.rand(20, 2, dtype=torch.float64)
     backward(lambda part: BURGERS.loss(model, part, dudx.PerSampleAD()), x, chunk=20)

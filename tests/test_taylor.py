@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 
+import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
@@ -172,6 +174,13 @@ def test_every_rule_agrees_with_automatic_differentiation(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", LAYERS)
+@pytest.mark.parametrize("operator", [D(), D(0), D(1), D(0) + 2 * D(1), D(0, 0)], ids=repr)
+def test_every_rule_agrees_where_one_operator_is_asked_for(name: str, operator: dudx.Operator) -> None:
+    """Fewer orders and fewer streams than all operators together would need."""
+    assert_agree(network([name, "tanh", name]), points(), [operator])
+
+
+@pytest.mark.parametrize("name", LAYERS)
 def test_gradients_with_respect_to_parameters_agree_for_every_rule(name: str) -> None:
     model = network([name, "sin"])
     gradients = []
@@ -255,6 +264,196 @@ def test_hard_constraints_around_a_network() -> None:
         assert (ours - exact).abs().max() < 1e-10 * (1 + exact.abs().max())
 
 
+SHAPES: dict[str, Callable[[Tensor], Tensor]] = {
+    "linear after a sum with more features": lambda x: F.linear(x[:, :1] + torch.arange(6.0, dtype=x.dtype), WEIGHT),
+    "linear after expand": lambda x: F.linear(torch.sin(x[:, :1]).expand(-1, WIDTH), WEIGHT),
+    "linear after a constant": lambda x: F.linear(x[:, 1:] - torch.ones(7, WIDTH, dtype=x.dtype), WEIGHT, WEIGHT[0]),
+    "matmul after a sum with more features": lambda x: (x[:, :1] + torch.arange(6.0, dtype=x.dtype)) @ WEIGHT,
+    "view": lambda x: x.view(-1, 1).view(-1, 2),
+    "view of all": lambda x: x.view(-1).view(7, 2) * x,
+    "view as": lambda x: x.view_as(torch.empty(14)).reshape(7, 2),
+    "view by a tuple": lambda x: x.view((14, 1)).view(x.shape),
+    "view as tokens": lambda x: x.view(7, 2, 1).expand(7, 2, 3).flatten(1),
+}
+
+
+@pytest.mark.parametrize("name", SHAPES)
+@pytest.mark.parametrize("operators", [[D(0)], OPERATORS], ids=["first order", "all"])
+def test_shapes_of_streams_that_are_the_same_at_every_point(name: str, operators) -> None:
+    for ours, exact in zip(
+        *(evaluate(SHAPES[name], points(), operators, e) for e in (Taylor(coupled="ignore"), AD())), strict=True
+    ):
+        assert torch.allclose(ours, exact, atol=1e-10)
+
+
+COMPARED: dict[str, Callable[[Tensor], Tensor]] = {
+    "equal to a number": lambda x: torch.where(x == 0.5, torch.sin(x), x * x),
+    "equal to a number of numpy's": lambda x: torch.where(2 * x == np.int64(1), torch.sin(x), x * x),
+    "equal to a jet": lambda x: torch.where(torch.sin(x) == torch.sin(x), torch.sin(x), x * x),
+    "different from a tensor": lambda x: torch.where(x != torch.full((7, 2), 0.5), torch.sin(x), x * x),
+    "tensor on the left": lambda x: torch.where(torch.full((7, 2), 0.5) == x, torch.sin(x), x * x),
+    "remainder of a number": lambda x: torch.sin(x % 0.7),
+    "remainder of a jet": lambda x: torch.sin(x) % (2 + torch.cos(x)),
+    "remainder of a tensor": lambda x: torch.remainder(torch.sin(x), torch.tensor([0.3, 0.4], dtype=x.dtype)),
+    "remainder of a number by a jet": lambda x: 5.0 % (2 + x),
+    "whole part": lambda x: x * (3 * x // 1),
+    "whole part of a number by a jet": lambda x: x * (5.0 // (2 + x)),
+}
+#: The same written out, where torch does not know the derivative itself.
+WRITTEN_OUT: dict[str, Callable[[Tensor], Tensor]] = {
+    "remainder of a number by a jet": lambda x: 5.0 - (2 + x) * torch.floor(5.0 / (2 + x.detach())),
+    "whole part": lambda x: x * torch.floor(3 * x.detach()),
+    "whole part of a number by a jet": lambda x: x * torch.floor(5.0 / (2 + x.detach())),
+}
+
+
+@pytest.mark.parametrize("name", COMPARED)
+def test_comparisons_and_remainders(name: str) -> None:
+    x = points()
+    x[0, 0] = 0.5
+    for operators in ([D(0)], [D(), D(0), D(1, 1), D(0, 1), D(0, 0, 0)]):
+        reference = evaluate(WRITTEN_OUT.get(name, COMPARED[name]), x, operators, AD())
+        for ours, exact in zip(evaluate(COMPARED[name], x, operators, Taylor()), reference, strict=True):
+            assert torch.allclose(ours, exact, atol=1e-12)
+
+
+def test_jets_remain_keys_and_differ_from_what_is_no_number() -> None:
+    def model(x: Tensor) -> Tensor:
+        assert (x == None) is False  # noqa: E711
+        assert (x != "x") is True
+        return {x: torch.sin(x)}[x]
+
+    assert_agree(model, points(), [D(0)])
+
+
+CASTS: dict[str, Callable[[Tensor], Tensor]] = {
+    "to whole numbers": lambda x: x * (3 * x).to(torch.long),
+    "to truth values": lambda x: x * (x > 0).to(torch.bool) + x.to(torch.bool),
+    "to the type of an index": lambda x: torch.sin(x) + (3 * x).type_as(torch.arange(2)),
+    "and back": lambda x: x.to(torch.int32).to(x.dtype) * torch.sin(x),
+    "a constant to the type of a jet": lambda x: x + torch.ones(7, 2).type_as(x),
+    "a constant to a jet": lambda x: x * torch.full((7, 2), 2.0).to(x),
+    "a constant to the shape of a jet": lambda x: x + torch.full((1, 1), 2.0, dtype=x.dtype).expand_as(x),
+    "a constant viewed as a jet": lambda x: x + torch.full((14,), 2.0, dtype=x.dtype).view_as(x),
+    "to single precision and back": lambda x: torch.sin(x.to(torch.float32).to(x)),
+    "a jet to the shape of another": lambda x: x[:, :1].expand_as(x) * x + x.flatten().reshape_as(torch.sin(x)),
+}
+
+
+@pytest.mark.parametrize("name", CASTS)
+def test_only_what_stays_a_real_number_keeps_its_derivatives(name: str) -> None:
+    x = points() * 2
+    for operators in ([D(0)], [D(), D(0), D(1, 1)]):
+        for ours, exact in zip(*(evaluate(CASTS[name], x, operators, e) for e in (Taylor(), AD())), strict=True):
+            assert torch.allclose(ours, exact, rtol=1e-5 if "single" in name else 1e-12)
+
+
+IN_PLACE: dict[str, Callable[[], nn.Module]] = {
+    "relu": lambda: nn.ReLU(inplace=True),
+    "leaky relu": lambda: nn.LeakyReLU(0.1, inplace=True),
+    "elu": lambda: nn.ELU(inplace=True),
+    "silu": lambda: nn.SiLU(inplace=True),
+    "mish": lambda: nn.Mish(inplace=True),
+    "dropout": lambda: Wrapped(lambda x: F.dropout(x, 0.5, training=True, inplace=True)),
+}
+
+
+@pytest.mark.parametrize("name", IN_PLACE)
+def test_a_layer_that_works_in_place_changes_what_it_was_given(name: str) -> None:
+    first, layer = nn.Linear(2, WIDTH).double(), IN_PLACE[name]()
+
+    def model(x: Tensor) -> Tensor:
+        h = first(torch.sin(x))
+        before = h + 0
+        torch.manual_seed(0)
+        return 2 * before + 3 * layer(h) + h  # the last h is what the layer made of it
+
+    assert_agree(model, points(), [D(), D(0), D(0, 0)])
+
+
+@pytest.mark.parametrize("engine", [Taylor(coupled="ignore"), AD(coupled="ignore")], ids=repr)
+def test_a_layer_that_works_in_place_on_the_points_is_refused(engine) -> None:
+    with pytest.raises(dudx.ModelError, match="in place"):
+        evaluate(nn.Sequential(nn.ReLU(inplace=True), nn.Linear(2, 1).double()), points(), [D(0)], engine)
+
+
+EXPONENTS: dict[str, Callable[[Tensor], Tensor]] = {
+    "one number": lambda x: x ** torch.tensor(2.0),
+    "a whole number": lambda x: x ** torch.tensor(3),
+    "monomials": lambda x: (x.unsqueeze(-1) ** torch.arange(4)).flatten(1),
+    "monomials of a column": lambda x: x[:, :1] ** torch.arange(5, dtype=torch.float64),
+    "one for each column": lambda x: torch.pow(x, torch.tensor([4, 3])),
+    "one for each point": lambda x: x ** (torch.arange(7) % 3).unsqueeze(1),
+    "more axes than the base": lambda x: (x[:, 0] ** torch.arange(3.0).reshape(3, 1)).T,
+    "negative": lambda x: (x - 3) ** torch.tensor([-1.0, -2.0]),
+    "fractions of positive numbers": lambda x: (x + 3) ** torch.tensor([0.5, -1.5], dtype=torch.float64),
+}
+
+
+@pytest.mark.parametrize("function", EXPONENTS.values(), ids=EXPONENTS)
+def test_a_tensor_of_exponents_takes_any_base_that_torch_takes(function) -> None:
+    x = points()
+    assert bool((x < 0).any())
+    assert_agree(function, x, OPERATORS)
+    assert_agree(function, x, [D(0)])
+
+
+def powers_and_gradients(function, x, engine, parameters) -> list[Tensor]:
+    values = evaluate(function, x, [D(), D(0), D(0, 0), D(1, 1, 1)], engine)
+    return [*values, *torch.autograd.grad(torch.stack(values).square().mean(), parameters)]
+
+
+def test_a_tensor_of_exponents_is_finite_at_zero() -> None:
+    """Where automatic differentiation of the same function is not, so the reference is the product written out."""
+    weight = torch.eye(2, dtype=torch.float64, requires_grad=True)
+    x = torch.cat([torch.zeros(1, 2, dtype=torch.float64), points()])
+    ours = powers_and_gradients(lambda x: (x @ weight) ** torch.tensor([1, 2]), x, Taylor(), [weight])
+    written_out = lambda x: torch.stack([(x @ weight)[:, 0], (x @ weight)[:, 1] * (x @ weight)[:, 1]], 1)  # noqa: E731
+    for value, exact in zip(ours, powers_and_gradients(written_out, x, AD(), [weight]), strict=True):
+        assert torch.allclose(value, exact, atol=1e-12)
+
+
+def test_an_exponent_may_be_learned() -> None:
+    exponent = torch.tensor([2.0, 1.5], dtype=torch.float64, requires_grad=True)
+    x = points().abs() + 0.1
+    results = [powers_and_gradients(lambda x: x**exponent, x, engine, [exponent]) for engine in (Taylor(), AD())]
+    for value, exact in zip(*results, strict=True):
+        assert torch.allclose(value, exact, rtol=1e-10)
+
+
+JOINED: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
+    "cat of a tuple": lambda x, c: torch.cat((x, c), dim=1),
+    "cat, the constant first": lambda x, c: torch.cat((c, x), 1),
+    "cat by keyword": lambda x, c: torch.cat(tensors=[x, c], dim=1),
+    "cat of a tuple by keyword": lambda x, c: torch.cat(tensors=(x, c), dim=1),
+    "cat of a list": lambda x, c: torch.cat([x, c], dim=1),
+    "stack of a tuple": lambda x, c: torch.stack((x, c), dim=1).flatten(1),
+    "hstack of a tuple": lambda x, c: torch.hstack((x, c)),
+    "vstack of a tuple": lambda x, c: torch.vstack((x.T, c.T)).T,
+    "pad": lambda x, c: F.pad(x, (1, 2), value=3.0),
+    "pad with zeros": lambda x, c: F.pad(x, (1, 2)),
+    "circular pad": lambda x, c: F.pad(x.unsqueeze(1), (1, 1), mode="circular").flatten(1),
+    "concat of a tuple": lambda x, c: torch.concat((x, c, c), dim=-1),
+}
+
+
+@pytest.mark.parametrize("joined", JOINED.values(), ids=JOINED)
+@pytest.mark.parametrize("operators", [[D()], [D(0)], OPERATORS], ids=["value", "first order", "all"])
+def test_a_constant_beside_jets_has_no_derivative(joined, operators) -> None:
+    c = torch.full((7, 2), 3.0, dtype=torch.float64)
+    assert_agree(lambda x: joined(x, c), points(), operators)
+    assert_agree(lambda x: torch.sin(joined(torch.tanh(x), c)), points(), operators)
+
+
+def test_a_constant_beside_jets_decides_the_precision_as_torch_does() -> None:
+    wide = torch.ones(7, 1, dtype=torch.float64) / 3
+    x = points().float()
+    for joined in (lambda x: torch.cat([x, wide], 1), lambda x: torch.where(x > 0, x, wide)):
+        ours, exact = (evaluate(joined, x, [D(), D(0)], engine)[0] for engine in (Taylor(), AD()))
+        assert ours.dtype == exact.dtype == torch.float64
+        assert torch.equal(ours, exact)
+
+
 def test_what_does_not_depend_on_the_inputs_just_runs() -> None:
     table = torch.randn(5, 1, dtype=torch.float64)
 
@@ -286,6 +485,50 @@ def test_a_rule_is_one_decorator() -> None:
     finally:
         del RULES[torch.digamma]
     assert (exact - ours).abs().max() < 1e-12
+
+
+def test_the_rule_in_the_documentation_works() -> None:
+    """The line of the docstring as it stands there."""
+    (line,) = re.findall(r"`(taylor_rule\(.*)`", dudx.taylor_rule.__doc__)
+    assert F.softsign not in RULES
+    try:
+        eval(line, {"taylor_rule": dudx.taylor_rule, "F": F, "torch": torch})
+        assert_agree(nn.Sequential(nn.Linear(2, 3), nn.Softsign(), nn.Linear(3, 1)).double(), points(), OPERATORS)
+    finally:
+        RULES.pop(F.softsign, None)
+
+
+def test_batch_norm_with_the_arguments_in_the_order_of_torch() -> None:
+    mean, variance, weight, bias = torch.rand(4, WIDTH, dtype=torch.float64) + 0.5
+
+    def model(x: Tensor) -> Tensor:
+        h = torch.sin(x @ WEIGHT[:2])
+        return torch.batch_norm(h, weight, bias, mean, variance, False, 0.1, 1e-5, False)
+
+    assert_agree(model, points(), OPERATORS)
+
+
+def test_attributes_of_a_jet_are_those_of_its_value() -> None:
+    def model(x: Tensor) -> Tensor:
+        assert x.is_cuda is False
+        assert x.is_meta is False
+        assert x.itemsize == 8
+        return torch.sin(x) * (2 if x.is_sparse else 1) + x.data
+
+    assert_agree(model, points(), [D(0), D(0, 0)])
+    with pytest.raises(UnsupportedError, match=r"Tensor\.mH.*dudx\.AD\(\)"):
+        evaluate(lambda x: x.mH.mT, points(), [D(0)], Taylor())
+
+
+@pytest.mark.parametrize("setting", [{"dropout_p": 0.5}, {"enable_gqa": True}])
+def test_attention_that_taylor_does_not_know_is_refused_with_the_remedy(setting) -> None:
+    def model(x: Tensor) -> Tensor:
+        tokens = x.reshape(-1, 1, 2, 1)
+        return F.scaled_dot_product_attention(tokens, tokens, tokens, **setting).flatten(1)
+
+    with pytest.raises(UnsupportedError, match=r"dudx\.AD\(\)"):
+        evaluate(model, points(), [D(0)], Taylor(coupled="ignore"))
+    evaluate(model, points(), [D(0)], AD(coupled="ignore"))
 
 
 def test_branching_on_values_is_refused() -> None:

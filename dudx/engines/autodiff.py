@@ -5,14 +5,17 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 import torch
 from torch import Tensor
+from torch.autograd.function import BackwardCFunction, once_differentiable
 
 from dudx import checks
 from dudx.checks import Model
 from dudx.engines.base import Engine
 from dudx.engines.kernels import differentiable_kernels
+from dudx.errors import UnsupportedError, first_line
 from dudx.operators import Directional, Operator, Partial
 from dudx.streaming import Rows
 
@@ -53,6 +56,8 @@ class AD(Engine):
 
 def reverse_derivatives(u: Tensor, x: Tensor, operators: Sequence[Operator], *, differentiable: bool) -> list[Tensor]:
     """Every operator applied to u, a function of x; u is (..., m) and x is (..., d)."""
+    if any(order > 1 for operator in operators for order in operator.orders):
+        _refuse_once_differentiable(u)
     columns = [_Column(column, x, operators, differentiable) for column in u.unbind(-1)]
     return [torch.stack([column.apply(operator) for column in columns], dim=-1) for operator in operators]
 
@@ -77,16 +82,8 @@ class _Column:
         """The gradient of a derivative of the given order, computed once for each key."""
         if key not in self.gradients:
             if value.requires_grad:
-                (self.gradients[key],) = torch.autograd.grad(
-                    value,
-                    self.x,
-                    torch.ones_like(value),
-                    retain_graph=True,
-                    # Without a backward pass to come, a gradient of the highest order is not differentiated again.
-                    create_graph=self.differentiable or order + 1 < self.top,
-                    allow_unused=True,
-                    materialize_grads=True,
-                )
+                # Without a backward pass to come, a gradient of the highest order is not differentiated again.
+                self.gradients[key] = _gradient(value, self.x, self.differentiable or order + 1 < self.top)
             else:  # constant in x, for instance beyond a polynomial's degree
                 self.gradients[key] = torch.zeros_like(self.x)
         return self.gradients[key]
@@ -106,6 +103,53 @@ class _Column:
             total = scaled if total is None else total + scaled
         assert total is not None
         return total
+
+
+def _gradient(value: Tensor, x: Tensor, create_graph: bool) -> Tensor:
+    try:
+        (gradient,) = torch.autograd.grad(
+            value,
+            x,
+            torch.ones_like(value),
+            retain_graph=True,
+            create_graph=create_graph,
+            allow_unused=True,
+            materialize_grads=True,
+        )
+    except torch.cuda.OutOfMemoryError:
+        raise
+    except RuntimeError as error:
+        raise _too_often(first_line(error)) from error
+    return gradient
+
+
+#: What every backward pass decorated by once_differentiable has for its code.
+_ONCE = once_differentiable(lambda ctx: None).__code__
+
+
+def _refuse_once_differentiable(u: Tensor) -> None:
+    """Raise an error for a function whose gradient torch takes for a constant: the rest would be computed without it.
+
+    Torch itself raises one only where gradients of all leaves are asked for, and here it is that of the points.
+    """
+    seen, ahead = set(), [u.grad_fn]
+    while ahead:
+        node = ahead.pop()
+        if node is None or node in seen:
+            continue
+        seen.add(node)
+        if isinstance(node, BackwardCFunction):
+            function: Any = node._forward_cls  # type: ignore[attr-defined]
+            if getattr(function.backward, "__code__", None) is _ONCE:
+                raise _too_often(f"{function.__name__} is marked once_differentiable")
+        ahead.extend(following for following, _ in node.next_functions)
+
+
+def _too_often(reason: str) -> UnsupportedError:
+    return UnsupportedError(
+        f"This network cannot be differentiated automatically as often as was asked ({reason}). Differences need no "
+        "such thing: dudx.FD().calibrated(model, x, operators, reference='differences')."
+    )
 
 
 def gradients_needed(wanted: Iterable[Axes]) -> list[Axes]:

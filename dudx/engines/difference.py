@@ -9,14 +9,14 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Self
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from dudx import checks
 from dudx.calibration import Calibration, find_eps
 from dudx.checks import Model
 from dudx.engines.autodiff import AD
 from dudx.engines.base import Engine, Prepared
-from dudx.engines.shifted import Step, prepare
+from dudx.engines.shifted import HALF, Step, prepare
 from dudx.errors import InputError, StepNotSetError
 from dudx.operators import Directional, Operator
 from dudx.streaming import Rows
@@ -66,7 +66,9 @@ class Difference(Engine):
         Keywords go to `find_eps`: candidates, smallest, largest, reference.
         """
         axes = _axes_by_order(checks.operators(operators, checks.points(x)), x.shape[1])
-        search.setdefault("reference", AD(coupled=self.coupled))
+        # Derivatives in half precision are no reference: "exact" takes those of a copy in single precision.
+        copied = x.dtype in HALF and isinstance(model, nn.Module) and self.coupled == "refuse"
+        search.setdefault("reference", "exact" if copied else AD(coupled=self.coupled))
         return self.with_calibrations(
             {
                 order: find_eps(

@@ -13,6 +13,7 @@ are stacked on a leading axis: a linear layer is one product of matrices for all
 from __future__ import annotations
 
 import math
+import numbers
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cache
@@ -146,6 +147,8 @@ class Jet:
         if name.endswith("_"):
             return lambda *args, **kwargs: self._become(getattr(self, name[:-1])(*args, **kwargs))
         function = getattr(Tensor, name)
+        if not callable(function):
+            return self._attribute(name)
 
         def method(*args: Any, **kwargs: Any) -> Any:
             # Through torch's own dispatch, so that a mode such as the one that isolates samples sees the call.
@@ -154,6 +157,13 @@ class Jet:
             return Jet.__torch_function__(function, (), (self, *args), kwargs)
 
         return method
+
+    def _attribute(self, name: str) -> Any:
+        """What is known of the value, such as `is_cuda`; a tensor among it would be without its derivatives."""
+        found = getattr(self.value, name)
+        if isinstance(found, Tensor) and name != "data":
+            raise UnsupportedError(f"Taylor has no rule for Tensor.{name}; use dudx.AD() for this network.")
+        return found
 
     @property
     def shape(self) -> torch.Size:
@@ -247,6 +257,18 @@ class Jet:
     def __rpow__(self, other: Any) -> Any:
         return _called(Tensor.__rpow__, self, other)
 
+    def __mod__(self, other: Any) -> Any:
+        return _called(torch.remainder, self, other)
+
+    def __rmod__(self, other: Any) -> Any:
+        return _called(Tensor.__rmod__, self, other)
+
+    def __floordiv__(self, other: Any) -> Any:
+        return _called(torch.floor_divide, self, other)
+
+    def __rfloordiv__(self, other: Any) -> Any:
+        return _called(Tensor.__rfloordiv__, self, other)
+
     def __matmul__(self, other: Any) -> Any:
         return _called(torch.matmul, self, other)
 
@@ -285,6 +307,18 @@ class Jet:
 
     def __le__(self, other: Any) -> Any:
         return _called(torch.le, self, other)
+
+    def __eq__(self, other: object) -> Any:
+        return _called(torch.eq, self, other) if isinstance(other, _COMPARED) else NotImplemented
+
+    def __ne__(self, other: object) -> Any:
+        return _called(torch.ne, self, other) if isinstance(other, _COMPARED) else NotImplemented
+
+    __hash__ = object.__hash__
+
+
+#: What values are compared with; for anything else `==` asks whether it is the same object.
+_COMPARED = (Jet, Tensor, numbers.Number)
 
 
 # -- the two laws ----------------------------------------------------------------------------------------------------

@@ -11,7 +11,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from dudx.engines.jet import RULES, Jet, compose
-from dudx.engines.jet_rules import constant, elementwise, is_jet, mul, taylor_rule, with_axes
+from dudx.engines.jet_rules import constant, elementwise, is_jet, mul, taylor_rule, with_axes, written
 
 Derivatives = Callable[[Tensor, int], list[Tensor]]
 
@@ -26,7 +26,7 @@ def polynomials(first: Sequence[float], orders: int) -> list[list[float]]:
             for j, b in enumerate(first):
                 following[i + j] += a * b
         found.append(following)
-    return found
+    return found[:orders]
 
 
 def horner(coefficients: Sequence[float], y: Tensor) -> Tensor:
@@ -104,15 +104,20 @@ def log1p(x: Tensor, n: int) -> list[Tensor]:
     return [torch.log1p(x), *log(1 + x, n)[1:]]
 
 
-def power(exponent: float) -> Derivatives:
-    """X to a constant power."""
+def power(exponent: Any) -> Derivatives:
+    """X to a constant power, a number or a tensor of them."""
 
     def derivatives(x: Tensor, n: int) -> list[Tensor]:
         found, factor = [x**exponent], 1.0
         for k in range(1, n + 1):
-            factor *= exponent - k + 1
+            factor = factor * (exponent - k + 1)
             # Beyond the degree of a polynomial the power would be infinite at 0, and 0 times that no number.
-            found.append(factor * x ** (exponent - k) if factor else torch.zeros_like(x))
+            if not isinstance(factor, Tensor):
+                found.append(factor * x ** (exponent - k) if factor else torch.zeros_like(x))
+            elif factor.requires_grad:  # then the exponent itself moves, and zeros are zeros no longer
+                found.append(factor * x ** (exponent - k))
+            else:
+                found.append(factor * x ** torch.where(factor == 0, 0, exponent - k))
         return found
 
     return derivatives
@@ -148,13 +153,13 @@ def absolute(x: Tensor, n: int) -> list[Tensor]:
     return _kinked(torch.abs(x), torch.sign(x), n)
 
 
-RULES[F.relu] = lambda x, inplace=False: RULES[torch.relu](x)
+RULES[F.relu] = lambda x, inplace=False: written(x, RULES[torch.relu](x), inplace)
 
 
 @taylor_rule(F.leaky_relu)
 def leaky_relu(x: Jet, negative_slope: float = 0.01, inplace: bool = False) -> Jet:
     slope = torch.where(x.value > 0, torch.ones_like(x.value), torch.full_like(x.value, negative_slope))
-    return compose(x, _kinked(slope * x.value, slope, x.layout.top))
+    return written(x, compose(x, _kinked(slope * x.value, slope, x.layout.top)), inplace)
 
 
 @taylor_rule(F.elu)
@@ -164,7 +169,7 @@ def elu(x: Jet, alpha: float = 1.0, inplace: bool = False) -> Jet:
     above = x.value > 0
     slope = torch.where(above, torch.ones_like(decay), decay)
     bent = torch.where(above, torch.zeros_like(decay), decay)
-    return compose(x, [F.elu(x.value, alpha), slope, *[bent] * (x.layout.top - 1)])
+    return written(x, compose(x, [F.elu(x.value, alpha), slope, *[bent] * (x.layout.top - 1)]), inplace)
 
 
 @taylor_rule(F.softplus)
@@ -186,12 +191,12 @@ def logsigmoid(x: Jet) -> Jet:
 
 @taylor_rule(F.silu)
 def silu(x: Jet, inplace: bool = False) -> Jet:
-    return x * torch.sigmoid(x)  # type: ignore[operator]
+    return written(x, x * torch.sigmoid(x), inplace)  # type: ignore[arg-type]
 
 
 @taylor_rule(F.mish)
 def mish(x: Jet, inplace: bool = False) -> Jet:
-    return x * torch.tanh(F.softplus(x))  # type: ignore[operator]
+    return written(x, x * torch.tanh(F.softplus(x)), inplace)  # type: ignore[arg-type]
 
 
 @taylor_rule(F.gelu)
@@ -211,13 +216,34 @@ def div(a: Any, b: Any) -> Jet:
 RULES[Tensor.__rtruediv__] = lambda a, b: div(b, a)
 
 
+def _value(x: Any) -> Any:
+    return x.value if is_jet(x) else x
+
+
+@taylor_rule(torch.remainder, Tensor.remainder, Tensor.__mod__)
+def remainder(a: Any, b: Any) -> Jet:
+    out = a - b * torch.div(_value(a), _value(b), rounding_mode="floor")
+    return Jet(out.layout, torch.remainder(_value(a), _value(b)), out.streams)
+
+
+@taylor_rule(torch.floor_divide, Tensor.floor_divide, Tensor.__floordiv__)
+def floor_divide(a: Any, b: Any) -> Tensor:
+    """Whole numbers, which are constant between their jumps."""
+    return torch.floor_divide(_value(a), _value(b))
+
+
+RULES[Tensor.__rmod__] = lambda a, b: remainder(b, a)
+RULES[Tensor.__rfloordiv__] = lambda a, b: floor_divide(b, a)
+
+
 @taylor_rule(torch.pow, Tensor.pow, Tensor.__pow__)
 def pow_(base: Any, exponent: Any) -> Jet:
     if is_jet(exponent):
         log_base = math.log(base) if isinstance(base, int | float) else torch.log(base)
         return torch.exp(exponent * log_base)  # type: ignore[return-value]
     if isinstance(exponent, Tensor):
-        return torch.exp(exponent * torch.log(base))  # type: ignore[return-value]
+        base = with_axes(base, exponent.ndim)
+        exponent = exponent if exponent.is_floating_point() else exponent.to(base.dtype)
     return compose(base, power(exponent)(base.value, base.layout.top))
 
 
@@ -235,6 +261,4 @@ def where(condition: Tensor, a: Any, b: Any) -> Jet:
 
 for _name in ("gt", "ge", "lt", "le", "eq", "ne"):
     for _compare in (getattr(torch, _name), getattr(Tensor, _name), getattr(Tensor, f"__{_name}__")):
-        RULES[_compare] = lambda a, b, _compare=_compare: _compare(
-            a.value if is_jet(a) else a, b.value if is_jet(b) else b
-        )
+        RULES[_compare] = lambda a, b, _compare=_compare: _compare(_value(a), _value(b))

@@ -120,7 +120,7 @@ for _function in (F.conv1d, F.conv2d, F.conv3d):
     RULES[_function] = _convolution(_function)
 
 
-@taylor_rule(F.batch_norm, torch.batch_norm)
+@taylor_rule(F.batch_norm)
 def batch_norm(
     x: Any,
     running_mean: Tensor | None,
@@ -143,6 +143,15 @@ def batch_norm(
     return x * _channels(x, scale) + _channels(x, shift)
 
 
+@taylor_rule(torch.batch_norm)
+def torch_batch_norm(
+    x: Any, weight: Any, bias: Any, running_mean: Any, running_var: Any, training: bool, momentum: float, eps: float,
+    cudnn_enabled: bool,
+) -> Jet:  # fmt: skip
+    """The same function with its arguments in another order."""
+    return batch_norm(x, running_mean, running_var, weight, bias, training, momentum, eps)
+
+
 @taylor_rule(F.scaled_dot_product_attention)
 def attention(
     query: Any,
@@ -155,7 +164,10 @@ def attention(
     enable_gqa: bool = False,
 ) -> Jet:
     if dropout_p or enable_gqa:
-        raise UnsupportedError("Taylor knows attention without dropout and with as many key heads as query heads.")
+        raise UnsupportedError(
+            "Taylor knows attention without dropout and with as many key heads as query heads; use dudx.AD() for "
+            "others."
+        )
     return _attended(query, key, value, [] if attn_mask is None else [attn_mask], is_causal, scale)[0]
 
 

@@ -23,7 +23,7 @@ def taylor_rule(*functions: object) -> Callable[[Callable[..., Any]], Callable[.
     """Register what the Taylor engine does for a torch function.
 
     The rule is called with the function's own arguments, of which at least one is a jet, and returns a jet. Most rules
-    are a line in terms of functions that have one: `taylor_rule(F.hardswish)(lambda x: x * F.relu6(x + 3) / 6)`.
+    are a line in terms of functions that have one: `taylor_rule(F.softsign)(lambda x: x / (1 + torch.abs(x)))`.
     """
 
     def register(rule: Callable[..., Any]) -> Callable[..., Any]:
@@ -57,19 +57,28 @@ def leaves(value: Any) -> list[Any]:
 
 def constant(layout_of: Jet, value: Any) -> Jet:
     """A number or tensor as a jet whose derivatives are all zero."""
-    tensor = torch.as_tensor(value, dtype=layout_of.dtype, device=layout_of.device)
+    # A tensor keeps its precision, which torch would take into account; a number has none.
+    dtype = value.dtype if isinstance(value, Tensor) else layout_of.dtype
+    tensor = torch.as_tensor(value, dtype=dtype, device=layout_of.device)
     return Jet(layout_of.layout, tensor, tensor.new_zeros(()).expand(layout_of.layout.streams, *tensor.shape))
+
+
+def written(x: Jet, result: Jet, inplace: bool) -> Jet:
+    """The result of a function, which is also the content of its argument from now on if it works in place."""
+    return x._become(result) if inplace else result
 
 
 # -- linear functions: the same function on every stream -------------------------------------------------------------
 
 
-def linear(function: Callable[..., Any]) -> Callable[..., Any]:
-    """The rule of a function that is linear in its jets, taken together."""
+def linear(function: Callable[..., Any], of_streams: Callable[..., Any] | None = None) -> Callable[..., Any]:
+    """The rule of a function that is linear in its jets, taken together. Streams may take another for the same."""
+    of_streams = of_streams or function
 
     def rule(*args: Any, **kwargs: Any) -> Any:
         jet = next(leaf for leaf in leaves((args, list(kwargs.values()))) if is_jet(leaf))
-        args, kwargs = jets_of(jet, args), jets_of(jet, kwargs)
+        args = tuple(jets_of(jet, value) for value in args)
+        kwargs = {name: jets_of(jet, value) for name, value in kwargs.items()}
         value = function(*mapped(args, lambda j: j.value), **mapped(kwargs, lambda j: j.value))
         inner = [leaf for leaf in leaves((args, list(kwargs.values()))) if is_jet(leaf)]
 
@@ -77,7 +86,7 @@ def linear(function: Callable[..., Any]) -> Callable[..., Any]:
             # vmap numbers axes for us, whatever the function calls them.
             given = iter(streams)
             replaced = [mapped(part, lambda j: next(given)) for part in (args, kwargs)]
-            return function(*replaced[0], **replaced[1])
+            return of_streams(*replaced[0], **replaced[1])
 
         streams = torch.func.vmap(on_streams)(*(j.full() for j in inner))
         if isinstance(value, Tensor):
@@ -99,10 +108,8 @@ def mapped(value: Any, replace: Callable[[Jet], Any]) -> Any:
 
 
 def jets_of(jet: Jet, value: Any) -> Any:
-    """The arguments with tensors that stand in a list beside jets made jets of derivative zero (for cat, stack)."""
-    if isinstance(value, tuple):
-        return tuple(jets_of(jet, item) for item in value)
-    if isinstance(value, list) and any(is_jet(item) for item in value):
+    """An argument in which tensors beside jets in a sequence are jets of derivative zero (for cat, stack)."""
+    if isinstance(value, tuple | list) and any(is_jet(item) for item in value):
         return [item if is_jet(item) else constant(jet, item) for item in value]
     return value
 
@@ -147,19 +154,29 @@ _LINEAR = [
     "take_along_dim",
 ]
 _LINEAR_METHODS = [
-    "view",
-    "view_as",
-    "reshape_as",
     "expand",
-    "expand_as",
     "repeat",
     "contiguous",
-    "to",
     "float",
     "double",
-    "type_as",
     "__getitem__",
 ]
+_LIKE_ANOTHER = ["view_as", "reshape_as", "expand_as", "to", "type_as"]
+
+
+def like_another(function: Callable[..., Any]) -> Callable[..., Any]:
+    """The rule of a method that takes only a shape or a type from its other arguments."""
+    transformed = linear(function, Tensor.reshape_as if function is Tensor.view_as else function)
+
+    def rule(x: Any, *others: Any, **kwargs: Any) -> Any:
+        others, kwargs = (mapped(part, lambda j: j.value) for part in (others, kwargs))
+        if not is_jet(x):
+            return function(x, *others, **kwargs)
+        now = transformed(x, *others, **kwargs)
+        # Whole numbers and truth values move in jumps: between these they are constant.
+        return now if now.value.is_floating_point() or now.value.is_complex() else now.value
+
+    return rule
 
 
 def _register_linear() -> None:
@@ -170,10 +187,20 @@ def _register_linear() -> None:
                 RULES[function] = linear(function)
     for name in _LINEAR_METHODS:
         RULES[getattr(Tensor, name)] = linear(getattr(Tensor, name))
-    RULES[F.pad] = linear(F.pad)
+    # Streams that are the same at every point have no memory of their own that could be seen in another shape.
+    RULES[Tensor.view] = linear(Tensor.view, Tensor.reshape)
+    for name in _LIKE_ANOTHER:
+        RULES[getattr(Tensor, name)] = like_another(getattr(Tensor, name))
 
 
 _register_linear()
+
+
+@taylor_rule(F.pad)
+def pad(x: Jet, pad: Any, mode: str = "constant", value: float | None = None) -> Jet:
+    # What it is padded with is a constant, so streams are padded with zeros.
+    out = linear(lambda t: F.pad(t, pad, mode))(x)
+    return Jet(x.layout, F.pad(x.value, pad, mode, value), out.streams) if value else out
 
 
 @taylor_rule(torch.add, Tensor.add, Tensor.__add__, Tensor.__radd__)
@@ -209,14 +236,17 @@ def linear_layer(x: Jet, weight: Any, bias: Any = None) -> Jet:
     if is_jet(weight) or is_jet(bias):
         out = matmul(x, weight.transpose(-1, -2))
         return out if bias is None else out + bias
-    return Jet(x.layout, F.linear(x.value, weight, bias), F.linear(x.streams, weight))
+    streams = x.streams
+    if streams.shape[-1] != x.shape[-1]:  # the same for all features, which the product has to sum over
+        streams = streams.expand(*streams.shape[:-1], x.shape[-1])
+    return Jet(x.layout, F.linear(x.value, weight, bias), F.linear(streams, weight))
 
 
 @taylor_rule(F.dropout, torch.dropout)
 def dropout(x: Jet, p: float = 0.5, training: bool = True, inplace: bool = False) -> Jet:
     if not training or p == 0:
         return x
-    return x * F.dropout(torch.ones_like(x.value), p, training)
+    return written(x, mul(x, F.dropout(torch.ones_like(x.value), p, training)), inplace)
 
 
 def _register_constants() -> None:
@@ -279,7 +309,6 @@ for _matrix_product in (
     torch.mm,
     torch.bmm,
     torch.mv,
-    Tensor.matmul,
     Tensor.mm,
     Tensor.bmm,
     Tensor.__matmul__,

@@ -18,7 +18,7 @@ from dudx.stencils import tensor_product
 #: A step: one number, a number for each axis, or a (B, 1) tensor with a number for each point.
 Step = float | tuple[float, ...] | Tensor
 
-_HALF = (torch.float16, torch.bfloat16)
+HALF = (torch.float16, torch.bfloat16)
 
 #: A term without its tensors: the axes of a partial derivative, or the number of a direction and the order.
 _Partial = tuple[int, ...]
@@ -114,7 +114,7 @@ def prepare(x: Tensor, operators: Sequence[Operator], steps: Mapping[int, Step],
     per_axis = any(isinstance(step, tuple) for step in distinct)
     layout = plan(request, x.shape[1], tuple(sorted(numbers.items())), per_axis, accuracy)
     # Half precision is too coarse for a step and its inverse; they are rounded once they meet the points.
-    precise = torch.float32 if x.dtype in _HALF else x.dtype
+    precise = torch.float32 if x.dtype in HALF else x.dtype
     widths = [torch.as_tensor(step, dtype=precise, device=x.device) for step in distinct]
     evaluation = _Evaluation(layout, len(widths))
     tensors = (*layout.constants(precise, x.device), *widths, *directions)
@@ -148,7 +148,7 @@ class _Evaluation:
         shifted = torch.cat(batches)
         u = checks.forward(model, shifted.reshape(-1, x.shape[1]))
         # Differences of half-precision outputs are exact in single precision; their sums in half precision are not.
-        wide = u.float() if u.dtype in _HALF else u
+        wide = u.float() if u.dtype in HALF else u
         flat = wide.reshape(len(shifted), -1)
         pairs = zip(self.layout.rows, weights, strict=True)
         return [self._combined(rows, of_rows, flat, spans).view(len(x), -1).to(u.dtype) for rows, of_rows in pairs]
@@ -215,6 +215,6 @@ def _span(frame: _Frame, widths: Sequence[Tensor], directions: Sequence[Tensor])
     if frame.direction is None:
         return width, 1 / width
     # One step away along v, measured in steps of the axes; a zero vector has derivative zero, not 0/0.
-    v = directions[frame.direction]
+    v = directions[frame.direction].to(width.dtype)  # in half precision the inverse step to a power would overflow
     length = torch.linalg.vector_norm(v / width, dim=1, keepdim=True)
     return v / torch.where(length > 0, length, torch.ones_like(length)), length

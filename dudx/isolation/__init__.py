@@ -11,12 +11,13 @@ from torch import Tensor
 
 from dudx import checks
 from dudx.checks import Model
-from dudx.errors import InputError
+from dudx.errors import CoupledModelError, InputError
 from dudx.isolation import attention, rules, statistics  # noqa: F401  (importing them fills the table)
 from dudx.isolation.exact import Exact
 from dudx.isolation.isolated import Isolated, Together
 from dudx.isolation.rows import MIXING, Rows, mixing_rule
 from dudx.isolation.verification import verify
+from dudx.streaming import slicing
 
 __all__ = ["MIXING", "Isolated", "Rows", "frozen", "isolate", "mixing_rule"]
 
@@ -67,4 +68,11 @@ def _checked(model: Model, context: Tensor) -> Tensor:
     checks.model(model, context)
     if len(context) < 2:
         raise InputError("A context needs at least two samples; a single one has no others to be isolated from.")
+    if len(context) < slicing():
+        raise CoupledModelError(
+            f"The batch of {slicing()} samples is being taken slice by slice, and a context of {len(context)} is not "
+            "the whole of it: the samples of a slice would influence only each other. Make isolated = "
+            "dudx.isolate(model, x) of the whole batch beforehand, or dudx.frozen, and use isolated.at(which) as the "
+            "model, where which is the slice of torch.arange(len(x)) that backward gives beside that of x."
+        )
     return context

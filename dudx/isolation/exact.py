@@ -33,7 +33,6 @@ class Exact(Isolated):
     nothing: the graph of their gradients remembers everything. `at` bounds memory there.
     """
 
-    #: For those who would compile it.
     not_compiled = "an exactly isolated network passes in chunks that are computed again"
 
     def __call__(self, x: Any) -> Any:

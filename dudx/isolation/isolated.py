@@ -12,13 +12,14 @@ import torch
 from torch import Tensor
 
 from dudx.checks import Model
+from dudx.coupling import Pointwise
 from dudx.engines.batches import untracked_statistics
 from dudx.engines.kernels import slow_attention
 from dudx.errors import InputError
 from dudx.isolation.rows import Mode, Record, Recording, Rows
 
 
-class Isolated(ABC):
+class Isolated(Pointwise, ABC):
     """A callable from (k·B, d) to (k·B, m), row j belonging to sample j mod B, in which no row depends on another.
 
     Args:
@@ -28,8 +29,8 @@ class Isolated(ABC):
         places: the samples that rows belong to; None means all of them, in order.
     """
 
-    #: Verified when it was made, so that engines need not probe it again.
-    pointwise = True
+    #: Why it cannot be compiled, for those who would.
+    not_compiled: str | None = None
 
     def __init__(self, model: Model, context: Tensor, update_statistics: bool, places: Tensor | None = None):
         self.model, self.context, self.places = model, context, places

@@ -15,7 +15,7 @@ from torch.overrides import resolve_name
 from dudx import checks
 from dudx.coupling import difference, forget, met_often_enough, rounding, unobserved
 from dudx.engines.kernels import slow_attention
-from dudx.errors import CoupledModelError, InputError, UnsupportedError
+from dudx.errors import CoupledModelError, InputError, UnsupportedError, first_line
 from dudx.isolation.isolated import Together
 from dudx.isolation.rows import Mode, Rows
 
@@ -41,7 +41,7 @@ def verify(isolated: Together) -> None:
         with torch.no_grad():
             _plain(model, context, 0)  # a network that fails by itself says so here
         raise CoupledModelError(
-            f"Isolated, this network fails ({str(error).strip().splitlines()[0].rstrip('.')}); here a result over the "
+            f"Isolated, this network fails ({first_line(error)}); here a result over the "
             "batch has a row for each sample, which it may not expect: use dudx.isolate(model, x, exact=True)."
         ) from error
 
@@ -96,8 +96,7 @@ def _compare(isolated: Together) -> None:
 
 
 def _plain(model: Any, context: Tensor, seed: int) -> Tensor:
-    with unobserved(model, context.device), slow_attention():
-        torch.manual_seed(seed)
+    with unobserved(model, context.device, seed), slow_attention():
         return checks.forward(model, context.clone())
 
 
