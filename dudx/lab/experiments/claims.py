@@ -88,16 +88,16 @@ def _deviations(difference: float, deviation: float) -> str:
 
 def smaller(found: Comparison | None, test: str = TEST, lost: Lost = NONE_LOST) -> tuple[Verdict, str]:
     """Whether the error of the first of two is smaller beyond the noise of the seeds."""
+    verdict: Verdict = "undecided"
     if found is None:
-        verdict, evidence = "undecided", TOO_FEW
+        evidence = TOO_FEW
         if lost.first != lost.second:  # all that there is to go by
             verdict = "did not hold" if lost.first > lost.second else "held"
+    elif found.significant:
+        evidence = f"{found}, {test}"
+        verdict = "held" if found.ratio < 1 else "did not hold"
     else:
-        verdict, evidence = "undecided", f"{found}, {test}"
-        if found.significant:
-            verdict = "held" if found.ratio < 1 else "did not hold"
-        else:
-            evidence += f": no difference at the {100 * LEVEL:g} % level"
+        evidence = f"{found}, {test}: no difference at the {100 * LEVEL:g} % level"
     return lost.weighed(verdict, evidence, "did not hold", "held")
 
 
