@@ -144,8 +144,8 @@ def _claims(data: Data) -> list[Claim]:
         if any(any(counts[:-1]) for counts in lost.values()):
             counted = "; ".join(f"{LABELS[engine]} {sum(counts[:-1])}" for engine, counts in lost.items())
             evidence = f"{evidence}; runs that did not finish: {counted}"
-        verdicts = [_flat(change, sum(lost[engine][:-1])) for engine, change in changes.items()]
-        found.append(Claim(text, "essentially flat", _together(verdicts), evidence))
+        verdict = _together([_flat(change, sum(lost[engine][:-1])) for engine, change in changes.items()])
+        found.append(Claim(text, "essentially flat", verdict, evidence))
         if problem != "poisson" and "sfd" in errors:
             before, last = sorted(errors["sfd"])[-2:]
             ends = Lost(*reversed(lost["sfd"][-2:]))
