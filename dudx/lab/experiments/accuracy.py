@@ -83,12 +83,11 @@ def _table(data: Data, problem: str, notes: Sequence[str]) -> Table:
             values = list(trained.by_seed(mine, metric).values())
             line.append(Cell(spread(values, digits, factor), engine in bold[metric]))
             line.append(as_published(theirs.get(engine, {}).get(metric), digits))
-        seconds = [row["seconds"] for row in mine if row["status"] == "finished"]
-        lines.append([*line, f"{statistics.fmean(seconds):.0f}" if seconds else "-", counted(mine)])
+        lines.append([*line, counted(mine)])
     headings = [text for heading, _, _ in METRICS.values() for text in (heading, "published")]
     return Table(
         f"{TITLES[problem]}: mean ± standard deviation over the seeds.",
-        ["method", *headings, "s a run", "finished"],
+        ["method", *headings, "finished"],
         lines,
         [f"Ours: {trained.scale(data, [row['name'] for row in rows])}. Published: {SCALE}.", EMPHASIS, SMAPE, *notes],
     )
