@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import statistics
 from pathlib import Path
 from typing import Any
 
@@ -54,11 +53,9 @@ def _tables(data: Data) -> list[Table]:
         errors, largest = (trained.by_seed(mine, metric) for metric in ("l2_relative", "max_error"))
         each = ", ".join(f"{100 * value:.2f}" for value in list(errors.values())[:_SEEDS_SHOWN])
         more = ", …" if len(errors) > _SEEDS_SHOWN else ""
-        seconds = [row["seconds"] for row in mine if row["status"] == "finished"]
         line = [TITLES[key[0]], _label(*key), spread(list(errors.values()), 2, 100), each + more or "-"]
-        time = f"{statistics.fmean(seconds):.0f}" if seconds else "-"
-        lines.append([*line, spread(list(largest.values()), 3), time, counted(mine)])
-    columns = ["network", "derivatives", "L2 relative (%)", "by seed", "max error", "s a run", "finished"]
+        lines.append([*line, spread(list(largest.values()), 3), counted(mine)])
+    columns = ["network", "derivatives", "L2 relative (%)", "by seed", "max error", "finished"]
     return [
         Table(
             "Poisson 2D by network and derivatives, mean ± standard deviation over the seeds. Not in the paper.",
