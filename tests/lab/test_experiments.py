@@ -263,7 +263,7 @@ def outcomes(runs: Sequence[Run], statuses: Sequence[str]) -> list[Outcome]:
     [
         (
             "table-poisson",
-            "| AD | 50.00 | 13.67 ± 0.55 | 50.00 | 1.41 ± 0.31 | 1.000 | 0.032 ± 0.008 | 1 | 1 of 2, 1 failed |",
+            "| AD | 50.00 | 13.67 ± 0.55 | 50.00 | 1.41 ± 0.31 | 1.000 | 0.032 ± 0.008 | 1 of 2, 1 failed |",
         ),
         ("table-summary", "50.00 (1 not finished)"),
         ("fig-5", "50.00 (1 not finished)"),

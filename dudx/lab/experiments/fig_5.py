@@ -57,29 +57,30 @@ def _problems(rows: Sequence[Mapping[str, Any]]) -> dict[str, str]:
 
 def _tables(data: Data) -> list[Table]:
     rows = trained.read(data)
+    return [_table(data, trained.where(rows, problem=problem), problem) for problem in _problems(rows)]
+
+
+def _table(data: Data, rows: Sequence[Mapping[str, Any]], problem: str) -> Table:
     intervals = sorted({int(row["recalibrate"]) for row in rows})
     lines = []
-    for problem, title in _problems(rows).items():
-        for engine, found in _errors(rows, problem).items():
-            line = [title, LABELS[engine]]
-            for interval in intervals:
-                mine = trained.where(rows, problem=problem, engine=engine, recalibrate=interval)
-                lost = trained.lost(mine)
-                text = spread(list(found.get(interval, {}).values()), 2, 100)
-                line.append(text + (f" ({lost} not finished)" if lost else ""))
-            lines.append(line)
-    return [
-        Table(
-            "Relative L2 error in per cent by recalibration interval in epochs, mean ± standard deviation.",
-            ["problem", "method", *map(str, intervals)],
-            lines,
-            [
-                f"Ours: {trained.scale(data, [row['name'] for row in rows])}. Published as a picture: 20 000 epochs, "
-                "intervals from 1 to 10 000, 5 seeds."
-            ],
-            words=2,
-        )
-    ]
+    for engine, found in _errors(rows, problem).items():
+        line = [LABELS[engine]]
+        for interval in intervals:
+            lost = trained.lost(trained.where(rows, engine=engine, recalibrate=interval))
+            text = spread(list(found.get(interval, {}).values()), 2, 100)
+            line.append(text + (f" ({lost} not finished)" if lost else ""))
+        lines.append(line)
+    return Table(
+        f"{TITLES[problem]}: relative L2 error in per cent by recalibration interval in epochs, mean ± standard "
+        "deviation.",
+        ["method", *map(str, intervals)],
+        lines,
+        [
+            f"Ours: {trained.scale(data, [row['name'] for row in rows], interval=False)}. Published as a picture: "
+            "20 000 epochs, intervals from 1 to 10 000, 5 seeds."
+        ],
+        name=problem,
+    )
 
 
 def _figure(data: Data, path: Path) -> None:

@@ -76,16 +76,17 @@ def lost(rows: Iterable[Mapping[str, Any]]) -> int:
     return sum(row["status"] != "finished" for row in rows)
 
 
-def scale(data: Data, names: Sequence[str]) -> str:
-    """How large some runs were, in words."""
+def scale(data: Data, names: Sequence[str], interval: bool = True) -> str:
+    """How large some runs were, in words; without the recalibration interval where that is what they differ in."""
     configs = [config for name, config in data.configs().items() if name in names]
 
     def values(key: str) -> str:
         return " or ".join(str(value) for value in dict.fromkeys(config.get(key) for config in configs))
 
+    calibrated = f", steps calibrated every {values('recalibrate')} epochs" if interval else ""
     rescaled = ", inputs rescaled to [-1, 1]" if any(config.get("rescale") for config in configs) else ""
     return (
         f"{values('epochs')} epochs, batch {values('batch')}, network {values('depth')} × {values('width')}{rescaled}, "
-        f"{values('optimizer')} with learning rate {values('learning_rate')}, steps calibrated every "
-        f"{values('recalibrate')} epochs, {len({config.get('seed') for config in configs})} seeds"
+        f"{values('optimizer')} with learning rate {values('learning_rate')}{calibrated}, "
+        f"{len({config.get('seed') for config in configs})} seeds"
     )
