@@ -14,7 +14,7 @@ from dudx.lab.experiments.accuracy import LABELS, TITLES
 from dudx.lab.experiments.base import Experiment, named
 from dudx.lab.experiments.claims import Claim, Lost, Verdict
 from dudx.lab.experiments.data import Data
-from dudx.lab.experiments.pictures import ENGINE_STYLES, grid, plain_log
+from dudx.lab.experiments.pictures import ENGINE_STYLES, drawn, grid, plain_log
 from dudx.lab.experiments.profile import Profile
 from dudx.lab.experiments.statistics import Comparison, Seeds, compare, over_seeds
 from dudx.lab.experiments.tables import Table, spread
@@ -22,6 +22,7 @@ from dudx.lab.sweep.runs import Run
 
 #: What "essentially flat" is taken to mean: the error changes by less than this factor over the whole range.
 FLAT = 1.25
+_RANGE = 2.5  # between the ends of an axis of errors at least, so that small differences look small
 #: Engine to interval to errors by seed.
 Errors = dict[str, dict[int, Seeds]]
 
@@ -97,6 +98,10 @@ def _figure(data: Data, path: Path) -> None:
                 means = [statistics.fmean(values) for values in there.values()]
                 ax.plot(list(there), means, color=colour, marker=marker, markersize=5, label=LABELS[engine])
             plain_log(ax, x=sorted({interval for found in errors.values() for interval in found}))
+            if drawn(ax):
+                low, high = ax.get_ylim()
+                widest = max(1.0, _RANGE / (high / low)) ** 0.5
+                ax.set_ylim(low / widest, high * widest)
             ax.set(xlabel="recalibration interval [epochs]", title=title)
         axes[0].set_ylabel("relative L2 error [%]")
         entries = {label: handle for ax in axes for handle, label in zip(*ax.get_legend_handles_labels(), strict=True)}
