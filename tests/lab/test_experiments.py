@@ -6,6 +6,7 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -377,6 +378,15 @@ def test_two_at_a_time_in_one_folder_are_refused(tmp_path: Path) -> None:
 
     with locked(tmp_path / "reproduce.lock"), pytest.raises(LockedError):
         reproduction.reproduce(EVERYTHING, SMOKE, tmp_path)
+
+
+@pytest.mark.parametrize("name", EXPERIMENTS)
+def test_the_published_tables_are_what_their_data_say(name: str, tmp_path: Path) -> None:
+    published = Path(__file__).parents[2] / "results" / "cpu"
+    reproduction.present(replace(EXPERIMENTS[name], figure=None), published, tmp_path)
+    for path in (tmp_path / "tables").glob("*"):
+        assert path.read_bytes() == (published / "tables" / path.name).read_bytes()
+    assert (EXPERIMENTS[name].figure is not None) == (published / "figures" / f"{name}.png").exists()
 
 
 # -- measuring ---------------------------------------------------------------------------------------------------------
