@@ -105,7 +105,10 @@ def test_every_experiment_leaves_data_and_what_is_made_of_them(smoke: Path) -> N
         assert data.configs().keys() == work
         assert sum(entry["times"] for entry in data.environments()) == len(work)
         assert (smoke / "tables" / f"{name}.md").exists() == (experiment.tables is not None)
-        assert (smoke / "tables" / f"{name}.csv").exists() == (experiment.tables is not None)
+        files = {
+            "-".join([name, *filter(None, [t.name])]) for t in (experiment.tables(data) if experiment.tables else [])
+        }
+        assert files == {path.stem for path in (smoke / "tables").glob(f"{name}*.csv")}
         assert (smoke / "figures" / f"{name}.png").exists() == (experiment.figure is not None)
         assert experiment.tables or experiment.figure
 

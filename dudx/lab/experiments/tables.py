@@ -30,7 +30,7 @@ class Table:
     columns: Sequence[str]
     rows: Sequence[Sequence[Cell | str]]
     notes: Sequence[str] = field(default=())
-    #: Distinguishes the tables of one experiment; the main one has none.
+    #: Distinguishes the tables of one experiment; a main one has none.
     name: str = ""
     #: How many columns at the left are words; numbers follow.
     words: int = 1
