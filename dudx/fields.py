@@ -52,7 +52,7 @@ class Field:
 
     def laplacian(self, *names: str) -> Field:
         """The sum of second derivatives along the named inputs, or along all of them."""
-        return self._differentiated(Laplacian([self._axis(name) for name in names or self._values.inputs]))
+        return self._differentiated(Laplacian([self._axis(name) for name in names] if names else None))
 
     def random_laplacian(self, samples: int = 1, kind: str = "axes", generator: Generator | None = None) -> Field:
         """An unbiased estimate of the Laplacian from random directions; see `dudx.random_laplacian`."""

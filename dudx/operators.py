@@ -11,7 +11,9 @@ import itertools
 import numbers
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from functools import lru_cache
 from types import MappingProxyType
+from typing import cast
 
 from torch import Tensor
 
@@ -59,15 +61,17 @@ Term = Partial | Directional
 class Operator:
     """A linear combination of partial and directional derivatives."""
 
-    __slots__ = ("terms",)
+    __slots__ = ("_hash", "terms")
     # Lets numpy's scalars stand on the left of a product: they would otherwise try to make an array of us.
     __array_ufunc__ = None
 
     terms: Mapping[Term, float]
+    _hash: int | None
 
     def __init__(self, terms: Mapping[Term, float]):
         kept = {term: coefficient for term, coefficient in terms.items() if coefficient != 0}
         object.__setattr__(self, "terms", MappingProxyType(kept))
+        object.__setattr__(self, "_hash", None)
 
     def __setattr__(self, name: str, value: object) -> None:
         raise AttributeError("an operator cannot be changed; build a new one")
@@ -82,16 +86,9 @@ class Operator:
 
     def expanded(self, dimensions: int) -> Operator:
         """The same operator in `dimensions` variables with every open Laplacian written out."""
-        total: dict[Term, float] = {}
-        for term, coefficient in self.terms.items():
-            if isinstance(term, Directional):
-                total[term] = total.get(term, 0.0) + coefficient
-                continue
-            for repeated in itertools.product(range(dimensions), repeat=term.laplacians):
-                axes = term.axes + tuple(axis for axis in repeated for _ in range(2))
-                partial = Partial(tuple(sorted(axes)))
-                total[partial] = total.get(partial, 0.0) + coefficient
-        return Operator(total)
+        # A remembered operator would keep the directions' tensors alive.
+        holds_tensors = any(isinstance(term, Directional) for term in self.terms)
+        return (_expanded.__wrapped__ if holds_tensors else _expanded)(self, dimensions)
 
     def __add__(self, other: object) -> Operator:
         if not isinstance(other, Operator):
@@ -132,12 +129,29 @@ class Operator:
         return isinstance(other, Operator) and self.terms == other.terms
 
     def __hash__(self) -> int:
-        return hash(frozenset(self.terms.items()))
+        # Computed once: in many variables there are many terms, and plans are looked up by operator.
+        if self._hash is None:
+            object.__setattr__(self, "_hash", hash(frozenset(self.terms.items())))
+        return cast(int, self._hash)
 
     def __repr__(self) -> str:
         if not self.terms:
             return "0 * D()"
         return " + ".join(repr(t) if c == 1 else f"{c:g} * {t!r}" for t, c in self.terms.items())
+
+
+@lru_cache(maxsize=256)
+def _expanded(operator: Operator, dimensions: int) -> Operator:
+    total: dict[Term, float] = {}
+    for term, coefficient in operator.terms.items():
+        if isinstance(term, Directional):
+            total[term] = total.get(term, 0.0) + coefficient
+            continue
+        for repeated in itertools.product(range(dimensions), repeat=term.laplacians):
+            axes = term.axes + tuple(axis for axis in repeated for _ in range(2))
+            partial = Partial(tuple(sorted(axes)))
+            total[partial] = total.get(partial, 0.0) + coefficient
+    return Operator(total)
 
 
 def D(*axes: int) -> Operator:

@@ -34,7 +34,7 @@ class _Recorder:
         self.placeholder = x.new_full(self.shape, float("nan"))
 
     def value(self, output: int, operator: Operator) -> Tensor:
-        self.asked.append((output, operator))
+        self.asked.append((output, operator.expanded(len(self.inputs))))
         return self.placeholder
 
     def drawn(self, draw: Callable[[Tensor], Operator]) -> Operator:
@@ -156,7 +156,8 @@ class Residual:
             computed = plan.run(bind(network, *held), x, planned)
             return finish(self._combined(computed, places, x, dict(zip(names, given, strict=True))))
 
-        key = (plan.key, places, finish, torch.is_grad_enabled(), bind, shapes(x, *held, *plan.tensors, *tensors))
+        given = shapes(x, *held, *plan.tensors, *tensors)
+        key = (plan.key, places, names, finish, torch.is_grad_enabled(), bind, given)
         assert self._compiled is not None
         return self._compiled(key, run, network, held, x, plan.tensors, tensors)
 
@@ -188,7 +189,7 @@ class Residual:
         return self._compiled.seconds if self._compiled is not None else 0.0
 
     def _points(self, x: Tensor) -> Tensor:
-        x = checks.points(x)
+        x = checks.batch(x)  # the engine looks for NaN
         if x.shape[1] != len(self.inputs):
             raise InputError(
                 f"The residual has {len(self.inputs)} inputs ({', '.join(self.inputs)}) and the points have "

@@ -13,6 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from dudx.errors import InputError
+from dudx.heap import keep_freed_memory
 
 _slicing: ContextVar[int] = ContextVar("dudx_slicing", default=0)
 
@@ -21,8 +22,9 @@ def backward(loss: Callable[..., Tensor], x: Tensor | Sequence[Tensor], chunk: i
     """Add the gradient of a mean loss to the parameters' `.grad`, slice by slice of the batch.
 
     The result is that of `loss(x).backward()` up to rounding, in the memory of one slice. Slices that fit into the
-    processor's cache are also faster. A network whose samples influence each other has no slices, and is refused;
-    `isolate(model, x).at(which)`, made of the whole batch, has them.
+    processor's cache are also faster, and what one frees is kept for the next (`dudx.heap`). A network whose samples
+    influence each other has no slices, and is refused; `isolate(model, x).at(which)`, made of the whole batch, has
+    them.
 
     Args:
         loss: from a slice of the points to the mean over that slice; with several tensors, from a slice of each.
@@ -42,15 +44,17 @@ def backward(loss: Callable[..., Tensor], x: Tensor | Sequence[Tensor], chunk: i
         chunk = count
     if isinstance(chunk, bool) or not isinstance(chunk, int) or chunk < 1:
         raise InputError(f"chunk must be a whole number of rows, 1 or more; got {chunk!r}.")
+    if chunk < count:
+        keep_freed_memory()
     total: Any = 0.0
     with _sliced(count if chunk < count else 0):
         for slices in zip(*(t.split(chunk) for t in tensors), strict=True):
             mean = loss(*slices)
             if not isinstance(mean, Tensor) or mean.numel() != 1:
                 raise InputError("The loss given to backward must return one number, the mean over its points.")
-            share = mean * (len(slices[0]) / count)
-            share.backward()
-            total = total + share.detach()
+            share = len(slices[0]) / count
+            mean.backward(torch.full_like(mean, share))
+            total = total + share * mean.detach()
     return total
 
 

@@ -8,7 +8,7 @@ import torch
 from torch import nn
 
 import dudx
-from dudx import CompilationWarning, Residual
+from dudx import CompilationWarning, Residual, compilation
 from dudx.compilation import Compiled, unbound
 
 ENGINES = {
@@ -76,6 +76,51 @@ def test_a_compiler_that_fails_without_a_word_is_gone_without(monkeypatch):
     monkeypatch.setattr(torch, "compile", compile)
     with pytest.warns(CompilationWarning, match="SilentError"):
         assert Compiled()("key", lambda model, x: x, network(), 3) == 3
+
+
+def test_numbers_that_the_residual_reads_may_change():
+    model, x = network(), torch.rand(16, 2, dtype=torch.float64)
+    read = {"in a product": 1.0, "beside an operator": 1.0}
+
+    def equation(u):
+        return read["beside an operator"] * u.xx + read["in a product"] * u * u.x
+
+    eager, compiled = Residual(equation, ("x", "t")), Residual(equation, ("x", "t"), compile=True)
+    for changed in (None, *read):
+        read |= {changed: 3.0} if changed else {}
+        expected = eager.loss(model, x, dudx.Taylor())
+        assert torch.allclose(compiled.loss(model, x, dudx.Taylor()), expected, rtol=1e-12), changed
+
+
+def test_data_may_come_in_any_order():
+    model = network()
+    x, a, b = torch.rand(3, 16, 2, dtype=torch.float64)
+    equation = Residual(lambda u, a, b: u.xx + a[:, :1] - 2 * b[:, :1], ("x", "t"), data=("a", "b"), compile=True)
+    first = equation.loss(model, x, dudx.Taylor(), a=a, b=b)
+    assert torch.equal(equation.loss(model, x, dudx.Taylor(), b=b, a=a), first)
+
+
+def test_a_call_in_many_variables_checks_no_plan_number_by_number(monkeypatch):
+    checked = []
+    original = compilation._only_what_may_change
+
+    def counted(function):
+        choose = original(function)
+
+        def kept(guards):
+            chosen = choose(guards)
+            checked.append([guard.name for guard, keep in zip(guards, chosen, strict=True) if keep])
+            return chosen
+
+        return kept
+
+    monkeypatch.setattr(compilation, "_only_what_may_change", counted)
+    names = tuple(f"x{i}" for i in range(30))
+    equation = Residual(lambda u: u.laplacian(), names, compile=True)
+    equation.loss(nn.Linear(30, 1), torch.rand(4, 30), dudx.Taylor())
+    (kept,) = checked
+    assert any(name.startswith("network") for name in kept)
+    assert len(kept) < 150  # with the plan there are more than 30 for each of its parts
 
 
 def test_another_shape_is_compiled_anew():

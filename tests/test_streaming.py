@@ -1,5 +1,10 @@
 from __future__ import annotations
 
+import os
+import platform
+import subprocess
+import sys
+
 import pytest
 import torch
 from helpers import every_engine
@@ -164,3 +169,33 @@ def test_counting_rows_draws_no_random_steps():
 def test_bad_requests(arguments, message):
     with pytest.raises(InputError, match=message):
         backward(*arguments)
+
+
+SLICES = """
+import resource
+import torch
+from torch import nn
+import dudx
+
+torch.set_num_threads(1)
+model = nn.Sequential(nn.Linear(2, 64), nn.Tanh(), nn.Linear(64, 64), nn.Tanh(), nn.Linear(64, 1))
+equation = dudx.Residual(lambda u: u.laplacian(), ("x", "y"))
+x = torch.rand(8192, 2)
+faults = []
+for _ in range(8):
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
+    dudx.backward(lambda part: equation.loss(model, part, dudx.AD()), x, chunk=2048)
+    faults.append(resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before)
+print(sorted(faults)[4])
+"""
+
+
+@pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="the allocator is glibc's")
+def test_the_memory_of_a_slice_is_kept_for_the_next():
+    """And a user who has set the allocator up is not overruled, by which it is seen that the count can be large."""
+    own = {"MALLOC_MMAP_THRESHOLD_": "65536", "MALLOC_TRIM_THRESHOLD_": "65536"}
+    kept, returned = (
+        int(subprocess.run([sys.executable, "-c", SLICES], env=env, check=True, capture_output=True).stdout)
+        for env in ({k: v for k, v in os.environ.items() if k not in own}, os.environ | own)
+    )
+    assert kept < 200 < 2000 < returned
