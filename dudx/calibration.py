@@ -15,7 +15,7 @@ from torch import Tensor, nn
 
 from dudx import checks
 from dudx.checks import Model
-from dudx.coupling import unchanged_buffers
+from dudx.coupling import unchanged_buffers, without_graph
 from dudx.engines.autodiff import AD
 from dudx.engines.base import Engine, evaluate
 from dudx.engines.shifted import HALF, differences
@@ -101,7 +101,7 @@ def find_eps(
         steps,
         max_rows,
     )
-    with torch.no_grad(), unchanged_buffers(model):
+    with without_graph(model, x), unchanged_buffers(model):
         if reference == "differences":
             rmse, max_error = search.disagreement()
         else:
@@ -159,7 +159,7 @@ class _Search:
         for group in torch.tensor(steps).split(max(1, self.rows_at_once // len(x))):
             step = group.to(x).repeat_interleave(len(x)).unsqueeze(1)
             values = differences(self.model, x.repeat(len(group), 1), self.operators, {self.order: step}, self.accuracy)
-            table = torch.stack(values).double()
+            table = torch.stack(values).detach().double()
             tables.append(table.unflatten(1, (len(group), len(x))).transpose(0, 1))
         return torch.cat(tables)
 
@@ -167,7 +167,7 @@ class _Search:
         """RMSE and maximum of the error at each step, where `truth` gives the derivatives at some points."""
         squares, maxima, count = [], [], 0
         for x in self.slices():
-            true = torch.stack([value.double() for value in truth(x)])
+            true = torch.stack([value.detach().double() for value in truth(x)])
             if not bool(torch.isfinite(true).all()):
                 raise CalibrationError(
                     "The reference derivative is not finite at some points: look for a NaN among the network's weights "

@@ -196,6 +196,20 @@ def _output(model: Model, rows: Tensor) -> Tensor:
 
 
 @contextlib.contextmanager
+def without_graph(model: Model, x: Tensor) -> Iterator[None]:
+    """For forward passes alone: nothing is recorded, unless the network differentiates in its own forward."""
+    with torch.no_grad():
+        try:
+            with unobserved(model, x.device):
+                checks.forward(model, x.clone())
+            needed = False
+        except ModelError as failed:  # if it fails with a graph too, it says so where it is used
+            needed = failed.__cause__ is not None
+    with torch.set_grad_enabled(needed):
+        yield
+
+
+@contextlib.contextmanager
 def unobserved(model: Model, device: torch.device, seed: int = 0) -> Iterator[None]:
     """The same random numbers every time inside; the model's buffers and the random state put back afterwards."""
     states = [(generator, generator.get_state()) for generator in _generators(device)]

@@ -12,7 +12,17 @@ from torch import Tensor, nn
 
 from dudx import checks
 from dudx.checks import Model
-from dudx.coupling import at_rest, coupled, difference, modules_of, moves, rounding, seed_generators, unobserved
+from dudx.coupling import (
+    at_rest,
+    coupled,
+    difference,
+    modules_of,
+    moves,
+    rounding,
+    seed_generators,
+    unobserved,
+    without_graph,
+)
 from dudx.engines.autodiff import AD
 from dudx.engines.base import Engine, evaluate
 from dudx.engines.per_sample import PerSampleAD
@@ -119,7 +129,7 @@ def explain(model: Model, x: Tensor, points: int = 128, show: bool = False) -> E
         raise InputError("The meta device holds no values, so nothing can be measured; use real points.")
     if isinstance(points, bool) or not isinstance(points, int) or points < 2:
         raise InputError(f"points must be a whole number, 2 or more; got {points!r}.")
-    with torch.no_grad(), unobserved(model, x.device):
+    with without_graph(model, x), unobserved(model, x.device):
         explanation = _examined(model, x, points)
     if show:
         print(explanation)
@@ -274,6 +284,7 @@ class _Measured:
 
 def _error(ours: Tensor, exact: Tensor) -> Error | None:
     """Of values (n, m, k), as vectors of k; each output has its own scale."""
+    ours, exact = ours.detach(), exact.detach()
     size, wrong = exact.norm(dim=-1), (ours - exact).norm(dim=-1)
     known = size.isfinite()
     if not bool(known.any()):

@@ -35,11 +35,12 @@ class Mixing:
 def output(model: Model, rows: Tensor, seed: int = 0) -> Tensor:
     """The output, with nothing of the pass left behind."""
     with unobserved(model, rows.device, seed):
-        return checks.forward(model, rows.clone())
+        return checks.forward(model, rows.clone()).detach()
 
 
 def relative_change(now: Tensor, still: Tensor, moved: Tensor) -> float:
     """The largest change outside the moved rows, relative to the largest value there is; 0 within rounding."""
+    now, still = now.detach(), still.detach()
     change = difference(now, still).masked_fill(moved, 0).amax()
     if bool(change <= rounding(still.reshape(-1, 1))):
         return 0.0

@@ -21,9 +21,12 @@ from dudx import (
     ModelError,
     PerSampleAD,
     Residual,
+    Taylor,
+    UnsupportedError,
     coupled,
     evaluate,
     explain,
+    find_eps,
     frozen,
     isolate,
 )
@@ -290,6 +293,20 @@ def test_a_network_that_differentiates_in_its_forward_is_probed(context):
             evaluate(mixing, x, D(0), AD())
     torch.testing.assert_close(value[:, :1].detach(), evaluate(force.potential, x, D(0, 0), AD())[0].detach())
     assert not x.requires_grad
+
+
+@pytest.mark.filterwarnings("error")
+def test_a_network_that_differentiates_in_its_forward_is_explained_and_calibrated():
+    x, force, mixing = points(16, 2), Force(), Force(mixing=True)
+    assert "samples are independent" in str(explain(force, x, show=False))
+    assert "influence each other" in str(explain(mixing, x, show=False))
+    by_potential = find_eps(lambda x: evaluate(force.potential, x, [D(0)], AD())[0], x, 1)
+    assert find_eps(force, x, 1).rmse.min() < 10 * by_potential.rmse.min()
+
+
+def test_taylor_names_what_it_cannot_follow_in_such_a_network():
+    with pytest.raises(UnsupportedError, match=r"no rule for .*requires_grad_: use dudx.AD\(\)"):
+        evaluate(Force(), points(4, 2), D(0), Taylor())
 
 
 def in_the_unit_square(x):

@@ -144,7 +144,7 @@ class Jet:
             raise AttributeError(name)
         if not hasattr(Tensor, name):
             raise AttributeError(f"'Tensor' object has no attribute {name!r}")
-        if name.endswith("_"):
+        if name.endswith("_") and callable(getattr(Tensor, name[:-1], None)):
             return lambda *args, **kwargs: self._become(getattr(self, name[:-1])(*args, **kwargs))
         function = getattr(Tensor, name)
         if not callable(function):

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from torch.overrides import resolve_name
 
 from dudx import checks
-from dudx.coupling import difference, forget, met_often_enough, rounding, unobserved
+from dudx.coupling import difference, forget, met_often_enough, rounding, unobserved, without_graph
 from dudx.engines.kernels import slow_attention
 from dudx.errors import CoupledModelError, InputError, UnsupportedError, first_line
 from dudx.isolation.isolated import Together
@@ -32,13 +32,13 @@ def verify(isolated: Together) -> None:
     if context.is_meta or torch.compiler.is_compiling() or met_often_enough(model, purpose):
         return
     try:
-        with torch.no_grad():
+        with without_graph(model, context):
             _look_at(Together(model, context, update_statistics=False, replace=isolated.replace))
     except Exception as error:
         forget(model)
         if isinstance(error, CoupledModelError | InputError | UnsupportedError):
             raise
-        with torch.no_grad():
+        with without_graph(model, context):
             _plain(model, context, 0)  # a network that fails by itself says so here
         raise CoupledModelError(
             f"Isolated, this network fails ({first_line(error)}); here a result over the "
@@ -75,7 +75,7 @@ def _moves(context: Tensor) -> Iterator[tuple[Tensor, Tensor, Tensor]]:
 
 def _seen(isolated: Together, queries: Tensor, mode: Any = Mode, moved: bool = False) -> Tensor:
     with unobserved(isolated.model, queries.device):
-        return checks.forward(lambda x: isolated.under(x, mode, moved), queries)
+        return checks.forward(lambda x: isolated.under(x, mode, moved), queries.clone()).detach()
 
 
 def _compare(isolated: Together) -> None:
@@ -97,7 +97,7 @@ def _compare(isolated: Together) -> None:
 
 def _plain(model: Any, context: Tensor, seed: int) -> Tensor:
     with unobserved(model, context.device, seed), slow_attention():
-        return checks.forward(model, context.clone())
+        return checks.forward(model, context.clone()).detach()
 
 
 # -- who it was ------------------------------------------------------------------------------------------------------
