@@ -51,7 +51,7 @@ def running_statistics(model: Model, x: Tensor | None = None) -> Iterator[Model]
 def _update(model: Model, x: Tensor, layers: list[_BatchNorm]) -> None:
     hooks = [layer.register_forward_pre_hook(_follow) for layer in layers]
     try:
-        with torch.no_grad():
+        with torch.enable_grad():  # which a network that differentiates in its forward needs
             checks.forward(model, x.detach())
     finally:
         for hook in hooks:
@@ -63,7 +63,7 @@ def _follow(layer: Any, inputs: tuple[Tensor, ...]) -> None:
     if inputs[0].numel() < 2 * inputs[0].shape[1]:
         raise InputError("One value a channel has no variance to follow; give a batch of two samples or more.")
     axes = [axis for axis in range(inputs[0].ndim) if axis != 1]
-    variance, mean = torch.var_mean(inputs[0], axes)
+    variance, mean = torch.var_mean(inputs[0].detach(), axes)
     layer.num_batches_tracked.add_(1)
     weight = 1 / int(layer.num_batches_tracked) if layer.momentum is None else layer.momentum
     # New tensors, because the graph of an earlier loss may hold the old ones.

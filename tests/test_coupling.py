@@ -29,6 +29,7 @@ from dudx import (
     find_eps,
     frozen,
     isolate,
+    running_statistics,
 )
 from dudx.coupling import modules_of
 
@@ -269,17 +270,17 @@ def test_probes_seed_only_generators_in_use_and_leave_them_as_they_were(look, mo
 
 
 class Force(nn.Module):
-    """The gradient of a potential, computed in the forward pass."""
+    """The gradient of a potential, computed in the forward pass; scaled by the batch if that is asked for."""
 
     def __init__(self, *, mixing=False):
         super().__init__()
-        self.potential, self.mixing = mlp(), mixing
+        self.potential, self.norm = mlp(), nn.BatchNorm1d(2).double() if mixing else nn.Identity()
 
     def forward(self, x):
         x = x if x.requires_grad else x.requires_grad_()
         energy = self.potential(x)
         (slope,) = torch.autograd.grad(energy.sum(), x, create_graph=True)
-        return slope + slope.mean(0) if self.mixing else slope
+        return self.norm(slope)
 
 
 @pytest.mark.parametrize("context", [torch.enable_grad, torch.no_grad, torch.inference_mode])
@@ -302,6 +303,19 @@ def test_a_network_that_differentiates_in_its_forward_is_explained_and_calibrate
     assert "influence each other" in str(explain(mixing, x, show=False))
     by_potential = find_eps(lambda x: evaluate(force.potential, x, [D(0)], AD())[0], x, 1)
     assert find_eps(force, x, 1).rmse.min() < 10 * by_potential.rmse.min()
+
+
+def test_a_network_that_differentiates_in_its_forward_has_the_sound_derivatives_too():
+    x, model = points(8, 2), Force(mixing=True)
+    (expected,) = evaluate(model, x, Laplacian(), PerSampleAD(method="loop"))
+    (isolated,) = evaluate(isolate(model, x, exact=True), x, Laplacian(), AD())
+    torch.testing.assert_close(isolated, expected, rtol=1e-10, atol=1e-10)
+    with running_statistics(model, x) as pointwise:
+        (slope,) = evaluate(pointwise, x, D(0), AD())
+        assert not coupled(pointwise, x)
+        (again,) = evaluate(pointwise, x, D(0), FD(1e-4))
+    torch.testing.assert_close(again, slope, rtol=1e-5, atol=1e-5)
+    assert not model.norm.running_mean.requires_grad
 
 
 def test_taylor_names_what_it_cannot_follow_in_such_a_network():

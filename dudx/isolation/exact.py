@@ -66,7 +66,7 @@ class Exact(Isolated):
             pieces.append(run(*arguments) if remember else checkpoint(run, *arguments, use_reentrant=False))
         if self.update_statistics and network.tracks():
             random.again()
-            with torch.no_grad():
+            with torch.enable_grad():  # which a network that differentiates in its forward needs
                 self.model(self.context.detach())
         return tuple(torch.cat(parts, dim) for dim, parts in enumerate(zip(*pieces, strict=True)))
 
