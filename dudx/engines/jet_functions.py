@@ -10,7 +10,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from dudx.engines.jet import RULES, Jet, compose
+from dudx.engines.jet import RULES, Jet
+from dudx.engines.jet_laws import compose
 from dudx.engines.jet_rules import constant, elementwise, is_jet, mul, taylor_rule, with_axes, written
 
 Derivatives = Callable[[Tensor, int], list[Tensor]]

@@ -13,7 +13,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from dudx.engines.jet import RULES, Jet, compose, product
+from dudx.engines.jet import RULES, Jet
+from dudx.engines.jet_laws import compose, product
 from dudx.errors import UnsupportedError
 
 Derivatives = Callable[[Tensor, int], list[Tensor]]

@@ -15,7 +15,8 @@ from dudx import checks
 from dudx.checks import Model
 from dudx.engines import jet_functions, jet_layers, jet_rules  # noqa: F401  (importing them fills the table)
 from dudx.engines.base import Engine, Prepared
-from dudx.engines.jet import Collapsed, Jet, Layout, Power, Quadratic
+from dudx.engines.jet import Jet
+from dudx.engines.jet_layout import Collapsed, Layout, Power, Quadratic
 from dudx.operators import Directional, Operator, Partial
 
 #: A direction: a vector of whole numbers, or the place of a per-point vector among those given.

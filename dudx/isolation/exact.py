@@ -18,7 +18,8 @@ from dudx import checks
 from dudx.checks import Model
 from dudx.coupling import modules_of
 from dudx.engines.batches import batches_at_once, mapped, one_moved, untracked_statistics
-from dudx.engines.jet import Jet, Layout
+from dudx.engines.jet import Jet
+from dudx.engines.jet_layout import Layout
 from dudx.engines.jet_rules import constant
 from dudx.engines.kernels import batch_norm, differentiable_kernels
 from dudx.isolation.isolated import Isolated, Random
