@@ -101,7 +101,7 @@ def find_eps(
         steps,
         max_rows,
     )
-    with without_graph(model, x), unchanged_buffers(model):
+    with without_graph(model, next(search.slices())), unchanged_buffers(model):
         if reference == "differences":
             rmse, max_error = search.disagreement()
         else:

@@ -129,7 +129,8 @@ def explain(model: Model, x: Tensor, points: int = 128, show: bool = False) -> E
         raise InputError("The meta device holds no values, so nothing can be measured; use real points.")
     if isinstance(points, bool) or not isinstance(points, int) or points < 2:
         raise InputError(f"points must be a whole number, 2 or more; got {points!r}.")
-    with without_graph(model, x), unobserved(model, x.device):
+    rows, _ = at_rest(model, x, _ROWS, _ROWS)
+    with without_graph(model, rows), unobserved(model, x.device):
         explanation = _examined(model, x, points)
     if show:
         print(explanation)
