@@ -73,7 +73,8 @@ class Field:
         value_only = all(op.terms.keys() == {Partial()} for op in self._linear.values())
         applied = {
             # D() of a field times a number: scale instead of composing, which Along cannot do.
-            output: outer * inner.terms[Partial()] if value_only else outer @ inner
+            # By name: torch.compile follows an operator such as @ between tensors only.
+            output: outer * inner.terms[Partial()] if value_only else outer.__matmul__(inner)
             for output, inner in self._linear.items()
         }
         return Field(self._values, applied)

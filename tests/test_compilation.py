@@ -45,6 +45,20 @@ def test_compiled_and_eager_agree_in_value_and_gradient(name):
         assert torch.allclose(eager, compiled, rtol=1e-7, atol=1e-9)
 
 
+@pytest.mark.parametrize("name", ["Taylor", "FD"])
+def test_derivatives_of_derivatives_compile(name):
+    engine = {"Taylor": dudx.Taylor(), "FD": dudx.FD(0.1)}[name]
+    model, x = network(), torch.rand(16, 2, dtype=torch.float64)
+    eager, compiled = (
+        Residual(lambda u: u.laplacian().laplacian() + u.x.xt - (2 * u).d("t").xx, ("x", "t"), compile=compile)
+        for compile in (False, True)
+    )
+    expected = eager.loss(model, x, engine)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", UserWarning)  # among them that it goes on without compilation
+        assert torch.allclose(compiled.loss(model, x, engine), expected, rtol=1e-8)
+
+
 def test_another_step_is_not_another_graph():
     model, x = network(), torch.rand(16, 2, dtype=torch.float64)
     residual = Residual(burgers, ("x", "t"), compile=True)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from functools import cache
 from typing import Any
 
 import torch
@@ -90,10 +89,15 @@ def product(multiply: Callable[[Tensor, Tensor], Tensor], a: Jet, b: Jet, stacke
     return Jet(layout, multiply(a.value, b.value), torch.cat(blocks))
 
 
-@cache
-def partitions(order: int) -> tuple[tuple[tuple[int, ...], int], ...]:
-    """The ways to write `order` as a sum, each with the number of ways to group `order` things like that."""
+_Partitions = tuple[tuple[tuple[int, ...], int], ...]
 
+
+def partitions(order: int) -> _Partitions:
+    """The ways to write `order` as a sum, each with the number of ways to group `order` things like that."""
+    return _TABLE[order] if order < len(_TABLE) else _partitions(order)
+
+
+def _partitions(order: int) -> _Partitions:
     def ways(rest: int, largest: int) -> list[tuple[int, ...]]:
         if rest == 0:
             return [()]
@@ -106,3 +110,7 @@ def partitions(order: int) -> tuple[tuple[tuple[int, ...], int], ...]:
             count //= math.factorial(part) ** parts.count(part) * math.factorial(parts.count(part))
         found.append((parts, count))
     return tuple(found)
+
+
+#: For the usual orders beforehand: a cache is something that torch.compile does not look into, and warns of.
+_TABLE = [_partitions(order) for order in range(9)]
