@@ -70,7 +70,7 @@ def _finite(values: Tensor, name: str) -> None:
     # The meta device has no values to look at, and inside torch.compile a look would break the graph.
     if values.is_meta or torch.compiler.is_compiling():
         return
-    # A sum is finite only if all its terms are, and costs a tenth of looking at each; an overflow is looked into.
+    # A sum is finite only if all its terms are, and costs less than looking at each; an overflow is looked into.
     if not math.isfinite(float(values.detach().sum())) and not bool(torch.isfinite(values).all()):
         bad = int((~torch.isfinite(values)).any(dim=1).nonzero()[0])
         raise InputError(f"The {name} must be finite; row {bad} holds a NaN or an infinity.")

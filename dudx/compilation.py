@@ -87,7 +87,7 @@ def _with_own_code(function: Callable[..., Any], number: int) -> Callable[..., A
 def _only_what_may_change(function: Callable[..., Any]) -> Callable[[Sequence[Any]], list[bool]]:
     """A filter for what torch.compile checks at each call: what the key stands for, a long plan above all, is left out.
 
-    In 100 variables the check of the plan, number by number, takes as long as a matrix product.
+    In many variables the plan is long, and checking it number by number would show in the time of a slice.
     """
     fixed = set(function.__code__.co_freevars) - {"self"}
 

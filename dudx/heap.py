@@ -18,8 +18,8 @@ def keep_freed_memory() -> bool:
     """Let the process keep up to 256 MiB of freed memory, once and for all; whether that was possible.
 
     With its defaults glibc returns a layer's activations to the system when they are freed, and thousands of page
-    faults bring them back in the next slice, up to a tenth of its time. Who has set the allocator up in the
-    environment is not overruled, and other C libraries are left alone.
+    faults bring them back in the next slice. Who has set the allocator up in the environment is not overruled, and
+    other C libraries are left alone.
     """
     if not sys.platform.startswith("linux") or any(name in os.environ for name in _SETTINGS):
         return False
