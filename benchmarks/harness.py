@@ -94,9 +94,14 @@ def _answer(subject: Step, request: Mapping[str, Any]) -> dict[str, Any]:
         return {"megabytes": (resident("VmHWM") - before) / 1024}
     if request.get("again"):
         subject.step()
+    steps = request.get("steps", 1)
     start, processor = time.perf_counter(), time.process_time()
-    subject.step()
-    return {"seconds": time.perf_counter() - start, "processor": time.process_time() - processor}
+    for _ in range(steps):
+        subject.step()
+    return {
+        "seconds": (time.perf_counter() - start) / steps,
+        "processor": (time.process_time() - processor) / steps,
+    }
 
 
 def resident(key: str) -> float:
@@ -127,6 +132,8 @@ class Subject:
     #: Seconds to wait for an answer; None waits for ever.
     patience: float | None = None
     variables: Mapping[str, str] = field(default_factory=dict)
+    #: How many steps are timed as one, and their mean taken.
+    steps: int = 1
     seconds: list[float] = field(default_factory=list)
     megabytes: float = float("nan")
 
@@ -166,7 +173,7 @@ class Subject:
         While the others had their turns the caches and the memory of this one went cold, which a training never meets.
         Of a step that takes seconds that is no part worth a second one.
         """
-        return self.ask(do="time", again=not self.seconds or self.seconds[-1] < _LONG)
+        return self.ask(do="time", steps=self.steps, again=not self.seconds or self.seconds[-1] < _LONG)
 
     def stop(self) -> None:
         """Hang up."""

@@ -3,7 +3,9 @@
     python benchmarks/streaming.py [--batches 1024 8192 65536 524288] [--width 128] [--repeats 3] [--threads 1]
 
 Poisson's residual, its mean square and the gradient in all parameters; a tanh network of four hidden layers, float32.
-Slices are as `dudx.suggested_chunk` has them. All engines and batches take turns, so ratios are of one run.
+Slices are as `dudx.suggested_chunk` has them. All engines and batches take turns, so ratios are of one run, and in a turn
+each takes as many steps as make the points of the largest batch: a short step would find a fast moment of the machine
+that a long one cannot.
 """
 
 from __future__ import annotations
@@ -41,7 +43,13 @@ def main() -> None:
             for batch in options.batches
         }
         subjects = {
-            (name, batch): Subject(f"{name} {batch}", "worker_dudx.py", case | ENGINES[name], threads=options.threads)
+            (name, batch): Subject(
+                f"{name} {batch}",
+                "worker_dudx.py",
+                case | ENGINES[name],
+                threads=options.threads,
+                steps=max(options.batches) // batch,
+            )
             for name in options.engines
             for batch, case in cases.items()
         }
@@ -49,7 +57,7 @@ def main() -> None:
         measure(list(subjects.values()), Path(temporary), options.repeats)
     for name in options.engines:
         own = [subjects[name, batch] for batch in options.batches]
-        micro = [1e6 * min(s.seconds) / batch for s, batch in zip(own, options.batches, strict=True)]
+        micro = [1e6 * s.median / batch for s, batch in zip(own, options.batches, strict=True)]
         cells = [text for t, s in zip(micro, own, strict=True) for text in (f"{t:.1f}", f"{s.megabytes:.0f}")]
         table.add_row(name, *cells, f"{micro[-1] / min(micro):.2f}x")
     Console(width=150).print(table)
