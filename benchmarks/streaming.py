@@ -3,9 +3,9 @@
     python benchmarks/streaming.py [--batches 1024 8192 65536 524288] [--width 128] [--repeats 3] [--threads 1]
 
 Poisson's residual, its mean square and the gradient in all parameters; a tanh network of four hidden layers, float32.
-Slices are as `dudx.suggested_chunk` has them. All engines and batches take turns, so ratios are of one run, and in a turn
-each takes as many steps as make the points of the largest batch: a short step would find a fast moment of the machine
-that a long one cannot.
+Slices are as `dudx.suggested_chunk` has them. All engines and batches take turns, so ratios are of one run, and in a
+turn each takes as many steps as make the points of the largest batch: a short step would find a fast moment of the
+machine that a long one cannot.
 """
 
 from __future__ import annotations

@@ -16,8 +16,6 @@ from torch import Tensor, nn
 import dudx
 from dudx import AD, Along, D, Laplacian, Taylor, UnsupportedError, evaluate
 from dudx.engines.jet import RULES
-from dudx.engines.jet_laws import partitions
-from dudx.engines.taylor import polarised
 
 WIDTH = 6
 
@@ -218,6 +216,10 @@ def test_the_number_of_streams_is_what_the_operators_need() -> None:
     laplacian = Laplacian().expanded(100)
     assert Taylor().prepared(wide, [laplacian]).key.layout.streams == 101
     assert Taylor().prepared(x, [Along(torch.rand_like(x))]).key.layout.streams == 1
+    biharmonic = (Laplacian() @ Laplacian()).expanded(2)
+    assert Taylor().prepared(points(), [biharmonic]).key.layout.streams == 8
+    # The Laplacian is a sum of streams that the biharmonic operator has anyway.
+    assert Taylor().prepared(points(), [biharmonic, Laplacian().expanded(2), D(0)]).key.layout.streams == 8
 
 
 def test_the_collapsed_laplacian_in_many_dimensions() -> None:
@@ -541,26 +543,3 @@ def test_batch_norm_in_training_mode_is_refused_even_if_coupling_is_ignored() ->
     model = nn.Sequential(nn.Linear(2, 4), nn.BatchNorm1d(4), nn.Linear(4, 1)).double()
     with pytest.raises(UnsupportedError, match="mixes samples"):
         evaluate(model, points(), [D(0)], Taylor(coupled="ignore"))
-
-
-@pytest.mark.parametrize(
-    ("axes", "dimensions"),
-    [((0, 0, 1), 2), ((0, 1, 1), 2), ((0, 1, 2), 3), ((0, 0, 1, 1), 2), ((0, 1, 2, 2), 4), ((0, 0, 0, 1, 2), 3)],
-)
-def test_mixed_derivatives_are_combinations_of_pure_ones(axes: tuple[int, ...], dimensions: int) -> None:
-    """Checked on the symbol: the product of variables equals the combination of powers of linear forms."""
-    y = torch.randn(20, dimensions, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
-    combination = sum(
-        c * (y @ torch.tensor(direction, dtype=torch.float64)) ** len(axes)
-        for direction, c in polarised(axes, dimensions).items()
-    )
-    assert torch.allclose(combination, y[:, list(axes)].prod(1))
-
-
-def test_the_biharmonic_operator_takes_four_directions_in_the_plane() -> None:
-    assert set(polarised((0, 0, 1, 1), 2)) == {(1, 0), (0, 1), (1, 1), (1, -1)}
-
-
-def test_partitions_count_set_partitions() -> None:
-    bell_numbers = [1, 2, 5, 15, 52]
-    assert [sum(count for _, count in partitions(n)) for n in range(1, 6)] == bell_numbers

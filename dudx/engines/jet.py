@@ -1,13 +1,13 @@
 """Jets: a value together with derivatives of it, which a network takes for a tensor.
 
-A jet carries the value u, for each of a few directions the derivatives ∂u, ∂²u, … along it up to some order, and one
-stream for each operator L: any linear combination of derivatives, collapsed into a single stream because the chain
-rule is linear in the highest derivatives,
+A jet carries the value u and streams: derivatives L u, where L may be any linear combination of derivatives, collapsed
+into a single stream because the chain rule is linear in the highest of them,
 
     L φ(u) = φ'(u) L u + φ''(u) Σ c_ij ∂_i u ∂_j u + …
 
-so that the Laplacian in d variables takes d + 2 streams where the Hessian would take d². All streams but the value
-are stacked on a leading axis: a linear layer is one product of matrices for all of them.
+so that the Laplacian in d variables takes d + 2 streams where the Hessian would take d². Which derivatives a request
+takes, `symbols` knows. All streams but the value are stacked on a leading axis: a linear layer is one product of
+matrices for all of them.
 """
 
 from __future__ import annotations
@@ -49,14 +49,31 @@ class Jet:
     # Above Tensor, so that tensor * jet comes here; numpy's scalars would try to make an array of us.
     __array_ufunc__ = None
 
-    def __init__(self, layout: Layout, value: Tensor, streams: Tensor):
-        self.layout, self.value, self.streams = layout, value, streams
+    def __init__(self, layout: Layout, value: Tensor, *parts: Tensor):
+        self.layout, self.value = layout, value
+        #: The streams in one stack or several: what nobody asks for is then not put together, nor differentiated.
+        self.parts: tuple[Tensor, ...] = parts
         self._version = 0
 
     def _become(self, other: Jet) -> Jet:
         """What a tensor does in an operation in place: the same object with another content."""
-        self.value, self.streams, self._version = other.value, other.streams, self._version + 1
+        self.value, self.parts, self._version = other.value, other.parts, self._version + 1
         return self
+
+    @property
+    def streams(self) -> Tensor:
+        """All streams in one stack."""
+        stack = self.parts[0] if len(self.parts) == 1 else torch.cat(self.parts)
+        self.parts = (stack,)
+        return stack
+
+    def stream(self, number: int) -> Tensor:
+        """One of the streams, of the value's shape."""
+        for part in self.parts:
+            if number < len(part):
+                return part[number].expand(self.value.shape)
+            number -= len(part)
+        raise IndexError(f"A jet of {self.layout.streams} streams has none of this number.")
 
     def full(self) -> Tensor:
         """The streams with every axis as long as the value's."""

@@ -232,15 +232,21 @@ def rsub(a: Any, b: Any) -> Jet:
     return add(b, -a)
 
 
+#: A layer is narrow if it has this many times more inputs than outputs.
+_NARROW = 8
+
+
 @taylor_rule(F.linear)
 def linear_layer(x: Jet, weight: Any, bias: Any = None) -> Jet:
     if is_jet(weight) or is_jet(bias):
         out = matmul(x, weight.transpose(-1, -2))
         return out if bias is None else out + bias
-    streams = x.streams
-    if streams.shape[-1] != x.shape[-1]:  # the same for all features, which the product has to sum over
-        streams = streams.expand(*streams.shape[:-1], x.shape[-1])
-    return Jet(x.layout, F.linear(x.value, weight, bias), F.linear(streams, weight))
+    # A last layer is narrow and costs little, however it is called; of its results often a single stream is wanted, and
+    # nothing is to be put together or differentiated for the others.
+    parts = x.parts if _NARROW * weight.shape[0] <= weight.shape[-1] else (x.streams,)
+    # A part may be the same for all features, which the product has to sum over.
+    wide = [part.expand(*part.shape[:-1], x.shape[-1]) for part in parts]
+    return Jet(x.layout, F.linear(x.value, weight, bias), *(F.linear(part, weight) for part in wide))
 
 
 @taylor_rule(F.dropout, torch.dropout)
