@@ -1,0 +1,49 @@
+"""A faster tanh in compiled graphs: what is around it fuses into one loop, in which torch's own takes the most time.
+
+It is about as accurate: within 1.3 units in the last place, where torch's is within 1.0.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch._inductor.custom_graph_pass import CustomGraphPass, get_hash_for_files
+from torch.fx.experimental.proxy_tensor import make_fx
+from torch.fx.graph import Graph
+
+#: Below this a polynomial, above it an exponential.
+_SMALL = 0.625
+#: (tanh(x) / x - 1) / x² in powers of x², fitted on (0, _SMALL²).
+_POLYNOMIAL = (-0.33333329, 0.13332782, -0.0538525, 0.02100364, -0.00610495)
+
+
+def tanh(x: Tensor) -> Tensor:
+    """The same function for single precision, in operations that fuse with those around it."""
+    square, size = x * x, x.abs()
+    polynomial: Any = _POLYNOMIAL[-1]
+    for coefficient in reversed(_POLYNOMIAL[:-1]):
+        polynomial = polynomial * square + coefficient
+    small = x + x * square * polynomial
+    large = torch.copysign(-2 * torch.reciprocal(torch.exp(2 * size) + 1) + 1, x)
+    return torch.where(size < _SMALL, small, large)
+
+
+class FastTanh(CustomGraphPass):
+    """Replaces tanh in a graph that is about to be compiled: after differentiation, which knows the derivative."""
+
+    def __call__(self, graph: Graph) -> None:
+        for node in graph.find_nodes(op="call_function", target=torch.ops.aten.tanh.default):
+            result = node.meta["val"]
+            if result.dtype == torch.float32 and result.device.type == "cpu":
+                with result.fake_mode:
+                    written_out = make_fx(tanh)(result).graph
+                (x,) = written_out.find_nodes(op="placeholder")
+                with graph.inserting_before(node):
+                    node.replace_all_uses_with(graph.graph_copy(written_out, {x: node.args[0]}))  # type: ignore[arg-type]
+                graph.erase_node(node)
+
+    def uuid(self) -> Any:
+        """By what compiled graphs are found again in torch's cache: the content of this file."""
+        return get_hash_for_files((__file__,))
