@@ -1,6 +1,6 @@
-"""A faster tanh in compiled graphs: what is around it fuses into one loop, in which torch's own takes the most time.
+"""A tanh of few instructions for compiled graphs, where it fuses into one loop with what is around it.
 
-It is about as accurate: within 1.3 units in the last place, where torch's is within 1.0.
+It is within one and a half units in the last place of single precision.
 """
 
 from __future__ import annotations

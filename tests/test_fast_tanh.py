@@ -10,7 +10,7 @@ import torch
 from torch import nn
 from torch.fx.experimental.proxy_tensor import make_fx
 
-from dudx import FD, Residual, Taylor
+from dudx import FD, Residual, Taylor, compilation
 from dudx.fast_tanh import FastTanh, tanh
 
 
@@ -39,6 +39,26 @@ def test_only_single_precision_is_replaced(dtype: torch.dtype, left: int) -> Non
     FastTanh()(graph)
     graph.lint()
     assert len(graph.find_nodes(op="call_function", target=torch.ops.aten.tanh.default)) == left
+
+
+def test_compiled_residuals_use_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    counts, replace = [], FastTanh.__call__
+
+    def counted(self: FastTanh, graph: torch.fx.Graph) -> None:
+        counts.append(len(graph.find_nodes(op="call_function", target=torch.ops.aten.tanh.default)))
+        replace(self, graph)
+
+    monkeypatch.setattr(FastTanh, "__call__", counted)
+    monkeypatch.setattr(FastTanh, "uuid", lambda self: None)  # else a graph from torch's cache needs no pass
+    model = nn.Sequential(nn.Linear(2, 5), nn.Tanh(), nn.Linear(5, 1))
+    Residual(lambda u: u.laplacian(), ("x", "y"), compile=True).loss(model, torch.rand(7, 2), Taylor())
+    assert max(counts) > 0
+
+
+def test_a_pass_of_the_users_own_is_left_in_place() -> None:
+    assert compilation._faster_functions()
+    with torch._inductor.config.patch(post_grad_custom_post_pass=lambda graph: None):
+        assert compilation._faster_functions() == {}
 
 
 @pytest.mark.parametrize("engine", [Taylor(), FD(0.1)], ids=repr)

@@ -222,6 +222,28 @@ def test_the_number_of_streams_is_what_the_operators_need() -> None:
     assert Taylor().prepared(points(), [biharmonic, Laplacian().expanded(2), D(0)]).key.layout.streams == 8
 
 
+@pytest.mark.parametrize("constrained", [False, True])
+def test_a_narrow_last_layer_gives_each_stream_its_own(constrained: bool) -> None:
+    """Its streams stay in parts, and are put together where something follows, such as a factor that is 0 at x = 0."""
+    torch.manual_seed(0)
+    layers = nn.Sequential(nn.Linear(2, 24), nn.GELU(), nn.Linear(24, 24), nn.Tanh(), nn.Linear(24, 2)).double()
+    model = (lambda x: x[:, :1] * layers(x)) if constrained else layers
+    biharmonic = Laplacian() @ Laplacian()
+    for operators in ([biharmonic], [Laplacian()], [D(1), D(), biharmonic + 2 * D(0), D(0, 0, 1)]):
+        expected, found = (evaluate(model, points(), operators, engine) for engine in (AD(), Taylor()))
+        for exact, ours in zip(expected, found, strict=True):
+            assert torch.allclose(ours, exact, rtol=1e-10, atol=1e-10)
+        gradients = [
+            # Without the value among them the last bias has no part in it.
+            torch.autograd.grad(
+                sum(part.square().mean() for part in parts), list(layers.parameters()), materialize_grads=True
+            )
+            for parts in (expected, found)
+        ]
+        for exact, ours in zip(*gradients, strict=True):
+            assert torch.allclose(ours, exact, rtol=1e-9, atol=1e-9)
+
+
 def test_the_collapsed_laplacian_in_many_dimensions() -> None:
     torch.manual_seed(0)
     model = nn.Sequential(nn.Linear(30, 16), nn.Tanh(), nn.Linear(16, 16), nn.GELU(), nn.Linear(16, 1)).double()
