@@ -66,7 +66,8 @@ def reproduce(
     """
     make_folder(out)
     with locked(out / "reproduce.lock"):
-        runs = distinct(run for experiment in experiments for run in experiment.runs(profile))
+        # A seed of every engine before the next one, so that work which is stopped early compares the engines.
+        runs = distinct(run for e in experiments for run in sorted(e.runs(profile), key=lambda run: run.settings.seed))
         swept = run_sweep(runs, out / "runs", workers, ray, gpus_per_run) if runs else []
         outcomes = {outcome.name: outcome for outcome in swept}
         stopped = any(outcome.status == "interrupted" for outcome in swept)
