@@ -20,7 +20,7 @@ from rich.console import Console
 from rich.table import Table
 
 from dudx.lab import make_settings, problem
-from dudx.lab.trainer import Trainer
+from dudx.lab.run.trainer import Trainer
 
 
 def timed(owner: Any, name: str, spent: dict[str, float], label: str) -> None:

@@ -11,7 +11,7 @@ from harness import serve
 from torch import Tensor, nn
 
 import dudx
-from dudx.lab.networks import NETWORKS
+from dudx.lab.run.networks import NETWORKS
 
 #: What each way makes of the network and its batch, every step anew as training does, and the engine.
 WAYS: dict[str, tuple[Callable[[nn.Module, Tensor], Any], dudx.Engine]] = {

@@ -1,14 +1,17 @@
 """Derivatives of neural networks with respect to their inputs, by interchangeable engines."""
 
-from dudx.calibration import Calibration, find_eps
-from dudx.compilation import CompilationWarning
-from dudx.coupling import coupled
+from dudx.border import evaluate
+from dudx.compile.graphs import CompilationWarning
+from dudx.coupling.explanation import Explanation, explain
+from dudx.coupling.isolation import frozen, isolate, mixing_rule
+from dudx.coupling.running import running_statistics
 from dudx.engines.autodiff import AD
-from dudx.engines.base import Engine, evaluate
-from dudx.engines.difference import EFD, FD, SFD
-from dudx.engines.jet_rules import taylor_rule
+from dudx.engines.base import Engine
+from dudx.engines.difference.calibration import Calibration, find_eps
+from dudx.engines.difference.engine import EFD, FD, SFD
 from dudx.engines.per_sample import PerSampleAD
-from dudx.engines.taylor import Taylor
+from dudx.engines.taylor.engine import Taylor
+from dudx.engines.taylor.rules.linear import taylor_rule
 from dudx.errors import (
     CalibrationError,
     CalibrationWarning,
@@ -19,14 +22,11 @@ from dudx.errors import (
     StepNotSetError,
     UnsupportedError,
 )
-from dudx.explanation import Explanation, explain
 from dudx.fields import Field
-from dudx.isolation import frozen, isolate, mixing_rule
-from dudx.operators import Along, D, Laplacian, Operator
+from dudx.network.detect import coupled
+from dudx.operators import Along, D, Laplacian, Operator, random_laplacian
 from dudx.recommendation import recommend
 from dudx.residual import Residual
-from dudx.running import running_statistics
-from dudx.stochastic import random_laplacian
 from dudx.streaming import backward, suggested_chunk
 
 __version__ = "0.1.0"

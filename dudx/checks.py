@@ -11,7 +11,6 @@ import torch
 from torch import Tensor, nn
 
 from dudx.errors import DudxError, InputError, ModelError, first_line
-from dudx.operators import Directional, Operator
 
 Model = Callable[[Tensor], Tensor]
 
@@ -19,7 +18,7 @@ Model = Callable[[Tensor], Tensor]
 def points(x: object) -> Tensor:
     """A finite floating-point tensor of shape (B, d)."""
     x = batch(x)
-    _finite(x, "points")
+    finite(x, "points")
     return x
 
 
@@ -36,37 +35,8 @@ def batch(x: object) -> Tensor:
     return x
 
 
-def operators(requested: object, x: Tensor) -> list[Operator]:
-    """The operators in d variables, every axis and direction fitting the points."""
-    listed = [requested] if isinstance(requested, Operator) else requested
-    if not isinstance(listed, Sequence) or not all(isinstance(o, Operator) for o in listed):
-        raise InputError(f"Operators must be a list such as [D(0), Laplacian()]; got {requested!r}.")
-    if not listed:
-        raise InputError("The list of operators is empty; ask for at least one, for example D().")
-    for term in (term for operator in listed for term in operator.terms):
-        if isinstance(term, Directional):
-            _direction(term.direction, x)
-        elif term.axes and term.axes[-1] >= x.shape[1]:
-            raise InputError(
-                f"Axis {term.axes[-1]} is out of range: the points have {x.shape[1]} columns, 0 to {x.shape[1] - 1}."
-            )
-    return [operator.expanded(x.shape[1]) for operator in listed]
-
-
-def _direction(v: Tensor, x: Tensor) -> None:
-    if v.shape != x.shape:
-        raise InputError(
-            f"The direction of Along must have the shape of the points, {tuple(x.shape)}; got {tuple(v.shape)}."
-        )
-    if v.dtype != x.dtype or v.device != x.device:
-        raise InputError(
-            f"The direction of Along is {v.dtype} on {v.device} and the points are {x.dtype} on {x.device}; "
-            "use v.to(x)."
-        )
-    _finite(v, "direction of Along")
-
-
-def _finite(values: Tensor, name: str) -> None:
+def finite(values: Tensor, name: str) -> None:
+    """Numbers without NaN and infinities."""
     # The meta device has no values to look at, and inside torch.compile a look would break the graph.
     if values.is_meta or torch.compiler.is_compiling():
         return

@@ -15,8 +15,7 @@ import torch
 from torch import Generator, Tensor
 
 from dudx.errors import InputError
-from dudx.operators import Along, D, Laplacian, Operator, Partial
-from dudx.stochastic import random_laplacian
+from dudx.operators import Along, D, Laplacian, Operator, Partial, random_laplacian
 
 Linear = Mapping[int, Operator]
 

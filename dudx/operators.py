@@ -9,14 +9,16 @@ from __future__ import annotations
 
 import itertools
 import numbers
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from types import MappingProxyType
 from typing import cast
 
-from torch import Tensor
+import torch
+from torch import Generator, Tensor
 
+from dudx import checks
 from dudx.errors import InputError
 
 
@@ -186,3 +188,67 @@ def Along(v: Tensor, order: int = 1) -> Operator:
     if isinstance(order, bool) or not isinstance(order, numbers.Integral) or order < 1:
         raise InputError(f"The order of Along must be a whole number, 1 or more; got {order!r}.")
     return Operator({Directional(v, int(order)): 1.0})
+
+
+def random_laplacian(x: Tensor, samples: int = 1, kind: str = "axes", generator: Generator | None = None) -> Operator:
+    """An operator whose expected value is the Laplacian: the mean of second derivatives along random vectors.
+
+    Each point has vectors of its own. With E[v vᵀ] = 1 the second derivative along v is the Laplacian on average.
+
+    Args:
+        x: the points at which it will be evaluated, (B, d).
+        samples: how many vectors a point has.
+        kind: "axes" draws different axes, scaled by √d: no variance where all ∂²u/∂x_k² are equal, none at all for
+            samples = d. "dense" draws vectors of ±1 (Hutchinson): no variance where the Hessian is diagonal.
+        generator: makes the draws repeatable.
+    """
+    x = checks.points(x)
+    checks.choice(kind, ("axes", "dense"), "kind")
+    count, dimensions = x.shape
+    if isinstance(samples, bool) or not isinstance(samples, int) or samples < 1:
+        raise InputError(f"samples must be a whole number, 1 or more; got {samples!r}.")
+    if kind == "axes" and samples > dimensions:
+        raise InputError(f"There are only {dimensions} different axes to draw; got samples = {samples}.")
+    device = x.device if generator is None else generator.device
+    if kind == "dense":
+        signs = torch.randint(0, 2, (samples, count, dimensions), generator=generator, device=device)
+        vectors = (2 * signs - 1).to(x)
+    else:
+        # The largest of independent random numbers stand at random places, each without repetition.
+        keys = torch.rand(count, dimensions, generator=generator, device=device)
+        chosen = keys.topk(samples, dim=1).indices.T.to(x.device)
+        vectors = torch.nn.functional.one_hot(chosen, dimensions).to(x) * dimensions**0.5
+    total = Operator({})
+    for vector in vectors:
+        total = total + Along(vector, order=2) / samples
+    return total
+
+
+def fitting(requested: object, x: Tensor) -> list[Operator]:
+    """Operators as they are asked for, in the d variables of x, once every axis and direction fits the points."""
+    listed = [requested] if isinstance(requested, Operator) else requested
+    if not isinstance(listed, Sequence) or not all(isinstance(o, Operator) for o in listed):
+        raise InputError(f"Operators must be a list such as [D(0), Laplacian()]; got {requested!r}.")
+    if not listed:
+        raise InputError("The list of operators is empty; ask for at least one, for example D().")
+    for term in (term for operator in listed for term in operator.terms):
+        if isinstance(term, Directional):
+            _check_direction(term.direction, x)
+        elif term.axes and term.axes[-1] >= x.shape[1]:
+            raise InputError(
+                f"Axis {term.axes[-1]} is out of range: the points have {x.shape[1]} columns, 0 to {x.shape[1] - 1}."
+            )
+    return [operator.expanded(x.shape[1]) for operator in listed]
+
+
+def _check_direction(v: Tensor, x: Tensor) -> None:
+    if v.shape != x.shape:
+        raise InputError(
+            f"The direction of Along must have the shape of the points, {tuple(x.shape)}; got {tuple(v.shape)}."
+        )
+    if v.dtype != x.dtype or v.device != x.device:
+        raise InputError(
+            f"The direction of Along is {v.dtype} on {v.device} and the points are {x.dtype} on {x.device}; "
+            "use v.to(x)."
+        )
+    checks.finite(v, "direction of Along")

@@ -13,17 +13,18 @@ import torch
 from torch import Tensor
 
 from dudx import checks
+from dudx.border import evaluate, prepare
 from dudx.checks import Model
-from dudx.compilation import Compiled, shapes
-from dudx.coupling import coupled
+from dudx.compile.graphs import Compiled, shapes
+from dudx.coupling.isolation import Isolated, isolate
 from dudx.engines.autodiff import AD
-from dudx.engines.base import Engine, evaluate, prepare
-from dudx.engines.difference import FD
+from dudx.engines.base import Engine
+from dudx.engines.difference.engine import FD
 from dudx.engines.per_sample import PerSampleAD
-from dudx.engines.taylor import Taylor
+from dudx.engines.taylor.engine import Taylor
 from dudx.errors import CalibrationWarning, DudxError, UnsupportedError
-from dudx.isolation import Isolated, isolate
-from dudx.operators import Directional, Operator
+from dudx.network.detect import coupled
+from dudx.operators import Directional, Operator, fitting
 from dudx.streaming import suggested_chunk
 
 
@@ -60,7 +61,7 @@ def recommend(
         compile: time compiled graphs too, which takes some seconds for each to be made.
     """
     x = checks.points(x)
-    operators = checks.operators(operators, x)
+    operators = fitting(operators, x)
     mixed = coupled(model, x)
     target: Model = isolate(model, x, update_statistics=False) if mixed else model
     exact = _exact(target, x, operators)

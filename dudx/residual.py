@@ -14,9 +14,10 @@ import torch
 from torch import Tensor
 
 from dudx import checks
+from dudx.border import evaluate, prepare
 from dudx.checks import Model
-from dudx.compilation import Compiled, shapes, unbound
-from dudx.engines.base import Engine, evaluate, prepare
+from dudx.compile.graphs import Compiled, shapes, unbound
+from dudx.engines.base import Engine
 from dudx.errors import InputError
 from dudx.fields import Field, Values, plain
 from dudx.operators import D, Operator

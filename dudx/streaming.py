@@ -3,26 +3,23 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
-from contextvars import ContextVar
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
+from dudx.engines.base import RowsPerPoint
 from dudx.errors import InputError
-from dudx.heap import keep_freed_memory
-
-_slicing: ContextVar[int] = ContextVar("dudx_slicing", default=0)
+from dudx.memory import keep_freed_memory
+from dudx.network.detect import sliced
 
 
 def backward(loss: Callable[..., Tensor], x: Tensor | Sequence[Tensor], chunk: int | None = None) -> Tensor:
     """Add the gradient of a mean loss to the parameters' `.grad`, slice by slice of the batch.
 
     The result is that of `loss(x).backward()` up to rounding, in the memory of one slice. Slices that fit into the
-    processor's cache are also faster, and what one frees is kept for the next (`dudx.heap`). A network whose samples
+    processor's cache are also faster, and what one frees is kept for the next (`dudx.memory`). A network whose samples
     influence each other has no slices, and is refused; `isolate(model, x).at(which)`, made of the whole batch, has
     them.
 
@@ -47,7 +44,7 @@ def backward(loss: Callable[..., Tensor], x: Tensor | Sequence[Tensor], chunk: i
     if chunk < count:
         keep_freed_memory()
     total: Any = 0.0
-    with _sliced(count if chunk < count else 0):
+    with sliced(count if chunk < count else 0):
         for slices in zip(*(t.split(chunk) for t in tensors), strict=True):
             mean = loss(*slices)
             if not isinstance(mean, Tensor) or mean.numel() != 1:
@@ -58,28 +55,6 @@ def backward(loss: Callable[..., Tensor], x: Tensor | Sequence[Tensor], chunk: i
     return total
 
 
-@contextmanager
-def _sliced(count: int) -> Iterator[None]:
-    token = _slicing.set(count)
-    try:
-        yield
-    finally:
-        _slicing.reset(token)
-
-
-def slicing() -> int:
-    """The rows of the batch that is being taken apart at the moment; 0 where none is."""
-    return _slicing.get()
-
-
-@dataclass(frozen=True)
-class Rows:
-    """What an engine makes of one point: rows in a pass through the network, and rows kept for the backward pass."""
-
-    at_once: int
-    kept: int
-
-
 #: Bytes of one layer's activations in a pass, by measurement on widths 64, 128 and 256: with more, the next layer finds
 #: them gone from the cache; with less, the cost of each call shows.
 _LAYER = 2 * 2**20
@@ -87,7 +62,7 @@ _LAYER = 2 * 2**20
 _KEPT, _TENSORS = 2**28, 3
 
 
-def suggested_chunk(model: object, device: torch.device | str = "cpu", rows: Rows | int = 4) -> int:
+def suggested_chunk(model: object, device: torch.device | str = "cpu", rows: RowsPerPoint | int = 4) -> int:
     """How many points a slice should have so that a layer's activations stay in the cache, a power of two.
 
     On a GPU slices only save memory, so they are as large as keeps it busy.
@@ -99,7 +74,7 @@ def suggested_chunk(model: object, device: torch.device | str = "cpu", rows: Row
     """
     if torch.device(device).type != "cpu":
         return 2**16
-    rows = Rows(rows, rows) if isinstance(rows, int) else rows
+    rows = RowsPerPoint(rows, rows) if isinstance(rows, int) else rows
     weights = [p for p in model.parameters() if p.ndim == 2] if isinstance(model, nn.Module) else []
     widths = [p.shape[0] for p in weights] or [128] * 5
     size = weights[0].element_size() if weights else 4

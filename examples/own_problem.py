@@ -17,8 +17,8 @@ from torch import Generator, nn
 
 from dudx import Residual
 from dudx.lab import Condition, Problem, make_settings, reference, train
-from dudx.lab.geometry import Interval
 from dudx.lab.problems.base import Points
+from dudx.lab.problems.geometry import Interval
 
 INPUTS = ("x", "t")
 DOMAIN = Interval(-1.0, 1.0) * Interval(0.0, 1.0)

@@ -8,8 +8,9 @@ import torch
 from torch import nn
 
 import dudx
-from dudx import CompilationWarning, Residual, compilation
-from dudx.compilation import Compiled, unbound
+from dudx import CompilationWarning, Residual
+from dudx.compile import graphs as compilation
+from dudx.compile.graphs import Compiled, unbound
 
 ENGINES = {
     "Taylor": dudx.Taylor(),

@@ -26,7 +26,7 @@ from dudx import (
     frozen,
     isolate,
 )
-from dudx.coupling import modules_of
+from dudx.network.detect import modules_of
 
 # -- a zoo of networks -------------------------------------------------------------------------------------------
 

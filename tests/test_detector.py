@@ -13,8 +13,8 @@ from torch import Tensor, nn
 from torch.nn.utils import parametrizations
 
 from dudx import AD, CoupledModelError, Laplacian, PerSampleAD, coupled, evaluate, isolate
-from dudx.coupling import moves
-from dudx.lab.networks import MLP, AttentionMLP, BatchNormMLP
+from dudx.lab.run.networks import MLP, AttentionMLP, BatchNormMLP
+from dudx.network.detect import moves
 
 WIDTH = 8
 

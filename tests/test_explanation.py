@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 import dudx
 from dudx import AD, D, InputError, Laplacian, ModelError, PerSampleAD, evaluate, explain
-from dudx.lab.networks import AttentionMLP, BatchNormMLP
+from dudx.lab.run.networks import AttentionMLP, BatchNormMLP
 
 
 def blamed(model, x=None):
@@ -288,7 +288,7 @@ def test_a_network_for_one_batch_only():
 
 def test_the_report_in_full():
     found = explain(lambda x: x - x.mean(0), torch.linspace(0, 1, 24, dtype=torch.float64).unsqueeze(1))
-    found = dataclasses.replace(found, isolated=dudx.explanation.Error(0.0, 2e-16), network="centred")
+    found = dataclasses.replace(found, isolated=dudx.coupling.explanation.Error(0.0, 2e-16), network="centred")
     assert str(found) == "\n".join(
         [
             "centred: samples influence each other (24 points, 1 inputs, float64).",

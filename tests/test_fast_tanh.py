@@ -10,8 +10,9 @@ import torch
 from torch import nn
 from torch.fx.experimental.proxy_tensor import make_fx
 
-from dudx import FD, Residual, Taylor, compilation
-from dudx.fast_tanh import FastTanh, tanh
+from dudx import FD, Residual, Taylor
+from dudx.compile import graphs as compilation
+from dudx.compile.tanh import FastTanh, tanh
 
 
 @pytest.mark.parametrize("compiled", [False, True])

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 import dudx
 from dudx import AD, FD, D, InputError, Laplacian, Residual, Taylor, coupled, evaluate, frozen, isolate
-from dudx.lab.networks import AttentionMLP
+from dudx.lab.run.networks import AttentionMLP
 
 OPERATORS = [D(), D(0), D(0, 1), Laplacian()]
 RESIDUAL = Residual(lambda u: u.laplacian() + u * u.x, ("x", "y"))

@@ -28,7 +28,7 @@ from dudx import (
     evaluate,
     isolate,
 )
-from dudx.lab.networks import AttentionMLP, BatchNormMLP
+from dudx.lab.run.networks import AttentionMLP, BatchNormMLP
 
 OPERATORS = [D(), D(0), D(1), D(0, 1), Laplacian()]
 EXACT = pytest.mark.parametrize("engine", [AD(), Taylor()], ids=["AD", "Taylor"])
@@ -425,7 +425,7 @@ def test_a_rule_of_ones_own():
         ours = evaluate(isolate(mixed, x), x, [Laplacian()], AD())[0]
         few = evaluate(isolate(mixed, x).at([5]), x[5:6], [Laplacian()], Taylor())[0]
     finally:
-        del dudx.isolation.MIXING[torch.prod]
+        del dudx.coupling.isolation.MIXING[torch.prod]
     exact = evaluate(mixed, x, [Laplacian()], PerSampleAD())[0]
     assert (ours - exact).abs().max() < 1e-9
     assert (few - exact[5:6]).abs().max() < 1e-9

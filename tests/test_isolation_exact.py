@@ -9,7 +9,7 @@ from helpers import Counted, parameter_gradients, rms
 from torch import Tensor, nn
 
 from dudx import AD, EFD, FD, SFD, Along, D, Laplacian, ModelError, PerSampleAD, Residual, Taylor, evaluate, isolate
-from dudx.isolation import exact as exactly
+from dudx.coupling import exact as exactly
 
 OPERATORS = [D(), D(0), D(0, 1), Laplacian()]
 

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dudx.stencils import central, tensor_product
+from dudx.engines.difference.stencils import central, tensor_product
 
 ORDERS = range(1, 7)
 ACCURACIES = (2, 4, 6, 8)

@@ -11,8 +11,9 @@ from helpers import every_engine
 from torch import nn
 
 import dudx
-from dudx import CoupledModelError, InputError, Residual, backward, heap, suggested_chunk
-from dudx.streaming import Rows
+from dudx import CoupledModelError, InputError, Residual, backward, suggested_chunk
+from dudx import memory as heap
+from dudx.engines.base import RowsPerPoint
 
 BURGERS = Residual(lambda u: u.t + u * u.x - 0.1 * u.xx, ("x", "t"))
 
@@ -138,12 +139,12 @@ def test_the_suggested_slice_shrinks_with_the_rows_a_point_takes():
 @pytest.mark.parametrize(
     ("engine", "expected"),
     [
-        (dudx.AD(), Rows(4, 1 + 1 + 2 + 2)),  # the network, the gradient, and those of u_x and u_y
-        (dudx.FD(step=0.1), Rows(5, 5)),
-        (dudx.FD(step=0.1, accuracy=4), Rows(9, 9)),
-        (dudx.EFD(steps={1: 0.1, 2: 0.2}), Rows(5 + 2, 5 + 2)),  # u_x with a step of its own
-        (dudx.SFD(steps=(0.1, 0.2)), Rows(5, 5)),
-        (dudx.Taylor(), Rows(4, 4)),
+        (dudx.AD(), RowsPerPoint(4, 1 + 1 + 2 + 2)),  # the network, the gradient, and those of u_x and u_y
+        (dudx.FD(step=0.1), RowsPerPoint(5, 5)),
+        (dudx.FD(step=0.1, accuracy=4), RowsPerPoint(9, 9)),
+        (dudx.EFD(steps={1: 0.1, 2: 0.2}), RowsPerPoint(5 + 2, 5 + 2)),  # u_x with a step of its own
+        (dudx.SFD(steps=(0.1, 0.2)), RowsPerPoint(5, 5)),
+        (dudx.Taylor(), RowsPerPoint(4, 4)),
     ],
 )
 def test_an_engine_knows_the_rows_a_point_takes(engine, expected):

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dudx.engines.symbols import closure, derivatives, mixing
+from dudx.engines.taylor.symbols import closure, derivatives, mixing
 
 OPERATORS = {
     "laplacian": {(0, 0): 1.0, (1, 1): 1.0},

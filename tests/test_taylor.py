@@ -15,7 +15,7 @@ from torch import Tensor, nn
 
 import dudx
 from dudx import AD, Along, D, Laplacian, Taylor, UnsupportedError, evaluate
-from dudx.engines.jet import RULES
+from dudx.engines.taylor.jet import RULES
 
 WIDTH = 6
 
@@ -499,7 +499,7 @@ def test_a_rule_is_one_decorator() -> None:
 
     @dudx.taylor_rule(torch.digamma)
     def digamma(x: object) -> object:
-        from dudx.engines.jet_laws import compose
+        from dudx.engines.taylor.laws import compose
 
         return compose(x, [torch.polygamma(n, x.value) for n in range(x.layout.top + 1)])
 

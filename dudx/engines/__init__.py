@@ -1,1 +1,16 @@
-"""How derivatives are computed: one file an engine. The engines themselves are imported from `dudx`."""
+"""The engines. The folder is the registry: a file or folder in it that defines an `Engine` with a name is one of them."""
+
+from __future__ import annotations
+
+from functools import cache
+
+from dudx.engines.base import Engine
+from dudx.registry import modules_in
+
+
+@cache
+def engines() -> dict[str, type[Engine]]:
+    """The engines by the word for each in settings and on the command line."""
+    values = [value for module in modules_in(__name__) for value in vars(module).values()]
+    kinds = [value for value in values if isinstance(value, type) and issubclass(value, Engine) and value.name]
+    return {kind.name: kind for kind in sorted(dict.fromkeys(kinds), key=lambda kind: (kind.rank, kind.name))}

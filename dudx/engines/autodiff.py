@@ -13,11 +13,10 @@ from torch.autograd.function import BackwardCFunction, once_differentiable
 
 from dudx import checks
 from dudx.checks import Model
-from dudx.engines.base import Engine
-from dudx.engines.kernels import differentiable_kernels
+from dudx.engines.base import Engine, RowsPerPoint
 from dudx.errors import UnsupportedError, first_line
-from dudx.operators import Directional, Operator, Partial
-from dudx.streaming import Rows
+from dudx.kernels import differentiable_kernels
+from dudx.operators import Directional, Operator, Partial, fitting
 
 Axes = tuple[int, ...]
 
@@ -30,7 +29,17 @@ class AD(Engine):
     not influence each other; `coupled="ignore"` computes that sum for coupled networks as well.
     """
 
+    name = "ad"
+    label = "AD"
+    summary = "automatic differentiation, batched; exact"
+    recommended = True
+    rank = 0
+
     coupled: str | None = field(default="refuse", kw_only=True)
+
+    @classmethod
+    def for_training(cls, accuracy: int, generator: torch.Generator, coupled: str) -> AD:
+        return cls(coupled=coupled)
 
     def __post_init__(self) -> None:
         checks.choice(self.coupled, ("refuse", "ignore"), "coupled")
@@ -45,13 +54,13 @@ class AD(Engine):
             results = reverse_derivatives(u, own, operators, differentiable=differentiable)
         return results if differentiable else [result.detach() for result in results]
 
-    def rows(self, x: Tensor, operators: Sequence[Operator]) -> Rows:
+    def rows(self, x: Tensor, operators: Sequence[Operator]) -> RowsPerPoint:
         """One pass at a time, but each gradient keeps the passes of what it is the gradient of, and as many again."""
-        terms = {term for operator in checks.operators(operators, x) for term in operator.terms}
+        terms = {term for operator in fitting(operators, x) for term in operator.terms}
         prefixes = gradients_needed(term.axes for term in terms if isinstance(term, Partial))
         along = [term for term in terms if isinstance(term, Directional)]
         kept = 1 + sum(2 ** len(prefix) for prefix in prefixes) + sum(2**term.order for term in along)
-        return Rows(4, kept)
+        return RowsPerPoint(4, kept)
 
 
 def reverse_derivatives(u: Tensor, x: Tensor, operators: Sequence[Operator], *, differentiable: bool) -> list[Tensor]:

@@ -1,19 +1,25 @@
-"""The interface every engine has, and `evaluate`, the one way to call it."""
+"""The interface every engine has."""
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any, ClassVar, Self
 
-from torch import Tensor
+from torch import Generator, Tensor
 
-from dudx import checks
 from dudx.checks import Model
-from dudx.coupling import refuse_if_coupled
 from dudx.errors import InputError
-from dudx.operators import Operator
-from dudx.streaming import Rows, slicing
+from dudx.operators import Operator, fitting
+
+
+@dataclass(frozen=True)
+class RowsPerPoint:
+    """What an engine makes of one point: rows in a pass through the network, and rows kept for the backward pass."""
+
+    at_once: int
+    kept: int
 
 
 @dataclass(frozen=True)
@@ -41,9 +47,22 @@ class Engine(ABC):
     with respect to the model's parameters. It calls the model through `checks.forward`.
     """
 
+    #: The word for it in settings and on the command line; an engine without one is not listed.
+    name: ClassVar[str] = ""
+    #: What it is called in tables; None takes the name.
+    label: ClassVar[str | None] = None
+    #: One line that says what it does.
+    summary: ClassVar[str] = ""
+    #: Whether `dudx.recommend` times it.
+    recommended: ClassVar[bool] = False
+    #: Its place in tables and lists; equal ones stand in the order of their names.
+    rank: ClassVar[int] = 100
+
     #: What to do with a network whose samples influence each other: "refuse" it, "ignore" the fact and compute
     #: something else than the derivative, or None where the engine is right for such networks too.
     coupled: str | None = "refuse"
+    #: The searches that set its steps, by derivative order; none where it has no steps or they were given.
+    calibrations: Mapping[int, Any] = {}
 
     @abstractmethod
     def derivatives(self, model: Model, x: Tensor, operators: Sequence[Operator]) -> Sequence[Tensor]:
@@ -53,48 +72,34 @@ class Engine(ABC):
         """The plan for a request apart from its execution; None where the engine cannot be compiled."""
         return None
 
-    def rows(self, x: Tensor, operators: Sequence[Operator]) -> Rows:
+    def rows(self, x: Tensor, operators: Sequence[Operator]) -> RowsPerPoint:
         """What a point costs in a pass through the network; `suggested_chunk` cuts the batch by it."""
-        prepared = self.prepared(x, checks.operators(operators, x))
-        return Rows(4, 4) if prepared is None else Rows(prepared.rows, prepared.rows)
+        prepared = self.prepared(x, fitting(operators, x))
+        return RowsPerPoint(4, 4) if prepared is None else RowsPerPoint(prepared.rows, prepared.rows)
 
-    def calibrated(self, model: Model, x: Tensor, operators: Sequence[Operator], **search: object) -> Engine:
+    # -- for training --------------------------------------------------------------------------------------------
+
+    @classmethod
+    def for_training(cls, accuracy: int, generator: Generator, coupled: str) -> Self:
+        """The engine as a training run makes it from its settings; one without such settings ignores them."""
+        return cls()
+
+    def calibrated(self, model: Model, x: Tensor, operators: Sequence[Operator], **search: Any) -> Self:
         """The same engine with its steps set for this model; exact engines have none and return themselves."""
         return self
 
+    @property
+    def state(self) -> dict[str, Any]:
+        """What a checkpoint keeps: plain values of which `with_state` makes the engine as it is now."""
+        return {}
 
-def evaluate(model: Model, x: Tensor, operators: Sequence[Operator] | Operator, engine: Engine) -> tuple[Tensor, ...]:
-    """Apply each operator to the model at the points `x`.
+    def with_state(self, state: Mapping[str, Any]) -> Self:
+        """The same engine as it was when `state` was taken."""
+        if state:
+            raise InputError(f"{type(self).__name__} keeps no state, and was given that of another engine: {state!r}.")
+        return self
 
-    Args:
-        model: maps (B, d) to (B, m); a module or any callable.
-        x: the points, (B, d).
-        operators: what to compute, for example `[D(), Laplacian()]`.
-        engine: how to compute it, for example `AD()` or `FD(step=1e-2)`.
-
-    Returns:
-        One (B, m) tensor for each operator, in order, differentiable in the model's parameters.
-    """
-    model, x, expanded = _checked(model, x, operators, engine)
-    return tuple(engine.derivatives(model, x, expanded))
-
-
-def prepare(model: Model, x: Tensor, operators: Sequence[Operator], engine: Engine) -> Prepared | None:
-    """The plan of a request after the same checks as in `evaluate`; None where the engine has no plan apart."""
-    model, x, expanded = _checked(model, x, operators, engine)
-    return engine.prepared(x, expanded)
-
-
-def _checked(
-    model: Model, x: Tensor, operators: Sequence[Operator] | Operator, engine: Engine
-) -> tuple[Model, Tensor, list[Operator]]:
-    if not isinstance(engine, Engine):
-        name = engine.__name__ if isinstance(engine, type) else repr(engine)
-        raise InputError(f"The engine must be an instance such as dudx.AD() or dudx.FD(step=1e-2); got {name}.")
-    x = checks.points(x)
-    model = checks.model(model, x)
-    expanded = checks.operators(operators, x)
-    # A slice of a coupled batch is another batch, so there even engines that are right for coupled networks are not.
-    if engine.coupled == "refuse" or slicing():
-        refuse_if_coupled(model, x)
-    return model, x, expanded
+    @property
+    def shown(self) -> str:
+        """What a progress bar shows of its state; empty where there is nothing."""
+        return ""

@@ -12,9 +12,10 @@ from dudx import checks
 from dudx.checks import Model
 from dudx.engines.autodiff import reverse_derivatives
 from dudx.engines.base import Engine
-from dudx.engines.batches import batches_at_once, mapped, one_moved, untracked_statistics
-from dudx.engines.kernels import differentiable_kernels
 from dudx.errors import InputError
+from dudx.kernels import differentiable_kernels
+from dudx.network.batches import batches_at_once, mapped, one_moved
+from dudx.network.sandbox import untracked_statistics
 from dudx.operators import Directional, Operator
 
 
@@ -28,6 +29,11 @@ class PerSampleAD(Engine):
 
     Running statistics of batch norm layers are neither used nor updated by the evaluation.
     """
+
+    name = "per-sample"
+    label = "AD, sample by sample"
+    summary = "automatic differentiation, sample by sample; exact and slow"
+    rank = 5
 
     coupled = None
     method: str = "vectorised"

@@ -71,8 +71,9 @@ def train(
 
     Example: dudx train poisson --engine sfd --out runs/poisson
     """
-    from dudx.lab import distributed, plots, training
-    from dudx.lab.settings import make_settings
+    from dudx.lab import plots
+    from dudx.lab.run import distributed, training
+    from dudx.lab.run.settings import make_settings
 
     options: dict[str, Any] = {
         "engine": engine,
@@ -191,8 +192,9 @@ def calibrate(
 
     Example: dudx calibrate burgers --out curve.png
     """
-    from dudx.lab import plots, training
-    from dudx.lab.settings import make_settings
+    from dudx.lab import plots
+    from dudx.lab.run import training
+    from dudx.lab.run.settings import make_settings
 
     options = {"seed": seed, "calibration_candidates": candidates, "engine": "efd"}
     found = training.calibrate(make_settings(problem, profile, **options), run)
@@ -218,7 +220,7 @@ def reference(
     rebuild: Annotated[bool, typer.Option("--rebuild", help="compute it again and show how it converges")] = False,
 ) -> None:
     """Show what is known of a reference solution, or compute it again."""
-    from dudx.lab import references
+    from dudx.lab.problems import references
 
     if rebuild:
         table = Table(title=f"Refinement of {name}")
@@ -242,7 +244,7 @@ def _short(value: object) -> str:
 @app.command()
 def engines() -> None:
     """List the ways to compute derivatives."""
-    from dudx.lab.engines import ENGINES
+    from dudx.lab.run.engines import ENGINES
 
     _list_names("engine", {name: what for name, (what, _) in ENGINES.items()})
 
@@ -321,7 +323,7 @@ def reproduce(
 
     Example: dudx reproduce table-poisson fig-4 --profile cpu
     """
-    from dudx.lab.reproduction import command
+    from dudx.lab.paper.reproduction import command
 
     if list_:
         _list_names("experiment", command.titles())
@@ -343,7 +345,7 @@ def report(folder: Annotated[Path, typer.Argument(help="the folder of a reproduc
 
     Example: dudx report results/cpu
     """
-    from dudx.lab.report import write_report
+    from dudx.lab.paper.report import write_report
 
     for path in write_report(folder):
         console.print(f"Written: {path}")

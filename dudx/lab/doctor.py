@@ -7,10 +7,10 @@ import math
 import torch
 from torch import nn
 
+from dudx.coupling.explanation import Explanation, explain
 from dudx.errors import DudxError, InputError
-from dudx.explanation import Explanation, explain
 from dudx.lab.names import look_up
-from dudx.lab.networks import NETWORKS
+from dudx.lab.run.networks import NETWORKS
 
 
 def examine(

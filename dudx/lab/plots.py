@@ -17,10 +17,10 @@ from matplotlib.tri import Triangulation
 
 from dudx.errors import InputError
 from dudx.lab import storage
-from dudx.lab.geometry import Cylinder, Domain
 from dudx.lab.problems import Problem
 from dudx.lab.problems import problem as problem_named
-from dudx.lab.settings import from_toml
+from dudx.lab.problems.geometry import Cylinder, Domain
+from dudx.lab.run.settings import from_toml
 
 # Okabe and Ito's palette, distinguishable with every common form of colour blindness.
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")

@@ -11,9 +11,9 @@ from torch import nn
 from dudx import CoupledModelError, PerSampleAD
 from dudx.lab import storage
 from dudx.lab.problems import problem
-from dudx.lab.settings import make_settings
-from dudx.lab.trainer import Trainer
-from dudx.lab.training import train
+from dudx.lab.run.settings import make_settings
+from dudx.lab.run.trainer import Trainer
+from dudx.lab.run.training import train
 
 NETWORKS = ["batchnorm", "attention"]
 

@@ -14,11 +14,12 @@ import pytest
 import torch
 
 from dudx.errors import InputError
-from dudx.lab import distributed, storage, train
-from dudx.lab.distributed import first, launched
+from dudx.lab import storage, train
 from dudx.lab.problems import problem
-from dudx.lab.settings import Settings, make_settings
-from dudx.lab.trainer import Trainer
+from dudx.lab.run import distributed
+from dudx.lab.run.distributed import first, launched
+from dudx.lab.run.settings import Settings, make_settings
+from dudx.lab.run.trainer import Trainer
 
 ENGINES = ("ad", "taylor", "fd", "efd", "sfd")
 # Rows that two do not divide; double precision, as differences divide rounding by the square of the step.
@@ -28,8 +29,9 @@ TOGETHER = """
 import os, signal, sys, time
 import torch
 from dudx.errors import InputError
-from dudx.lab import distributed, trainer
-from dudx.lab.ranks import PeerError
+from dudx.lab.run import distributed
+from dudx.lab.run import trainer
+from dudx.lab.run.ranks import PeerError
 sys.path.insert(0, sys.argv[2])
 from test_distributed import ENGINES, settings_of, step
 trainer.first_phase = lambda *_: (None, None)  # no step is taken here, and torch imports a lot with an optimizer

@@ -16,19 +16,20 @@ from sweeps import control_c_when
 from typer.testing import CliRunner
 
 from dudx.errors import InputError
-from dudx.lab import cli, experiments, reproduction, storage
-from dudx.lab.experiments import EXPERIMENTS
-from dudx.lab.experiments.base import Found, Measurement, named
-from dudx.lab.experiments.data import Data
-from dudx.lab.experiments.profile import load
-from dudx.lab.measuring import Measuring
-from dudx.lab.report import write_report
-from dudx.lab.reproduction.command import Choice
-from dudx.lab.reproduction.estimates import estimate
-from dudx.lab.settings import make_settings
+from dudx.lab import cli, storage
+from dudx.lab.paper import experiments, reproduction
+from dudx.lab.paper.experiments import EXPERIMENTS
+from dudx.lab.paper.experiments.base import Found, Measurement, named
+from dudx.lab.paper.experiments.data import Data
+from dudx.lab.paper.experiments.profile import load
+from dudx.lab.paper.measuring import Measuring
+from dudx.lab.paper.report import write_report
+from dudx.lab.paper.reproduction.command import Choice
+from dudx.lab.paper.reproduction.estimates import estimate
+from dudx.lab.run.settings import make_settings
+from dudx.lab.run.training import train
 from dudx.lab.sweep import local_workers
 from dudx.lab.sweep.runs import Outcome, Run, Work, execute
-from dudx.lab.training import train
 
 SMOKE = load("smoke")
 EVERYTHING = list(EXPERIMENTS.values())
@@ -397,7 +398,7 @@ def test_the_published_tables_are_what_their_data_say(name: str, tmp_path: Path)
 
 def test_measurements_have_processes_of_their_own() -> None:
     cost = {"network": "mlp", "way": "FD", "width": 32, "depth": 2, "threads": 1, "seconds": 0.0, "device": "cpu"}
-    function = "dudx.lab.experiments.cost:measure"
+    function = "dudx.lab.paper.experiments.cost:measure"
     with Measuring() as server:
         assert server.result("builtins:dict", {"status": "ok"}) == {"status": "ok"}
         one, other = server.result("os:getpid", {}), server.result("os:getpid", {})
@@ -483,7 +484,7 @@ def test_a_plan_tells_what_is_left_and_what_it_costs(
 
 
 def test_the_estimate_of_a_run_is_its_epochs_calibrations_and_evaluations(monkeypatch: pytest.MonkeyPatch) -> None:
-    from dudx.lab.reproduction import estimates
+    from dudx.lab.paper.reproduction import estimates
 
     monkeypatch.setattr(estimates, "_speed", lambda settings: (0.1, 2.0, 30.0))
     plan = estimate([EXPERIMENTS["fig-1"]], load("paper"), Path("nowhere"))

@@ -8,7 +8,18 @@ from scipy import stats
 from scipy.stats import qmc
 
 from dudx.errors import InputError
-from dudx.lab.geometry import Box, Circle, Cylinder, Difference, Disc, Face, Interval, Shape, Union, sample_pieces
+from dudx.lab.problems.geometry import (
+    Box,
+    Circle,
+    Cylinder,
+    Difference,
+    Disc,
+    Face,
+    Interval,
+    Shape,
+    Union,
+    sample_pieces,
+)
 
 POISSON = Difference(Box((-0.5, -0.5), (0.5, 0.5)), *(Disc(c, 0.1) for c in itertools.product((-0.3, 0.3), repeat=2)))
 BIG = [*itertools.product((-4, 4), (-9, -3, 3, 9)), (0, 0), (0, 6), (0, -6)]

@@ -13,7 +13,7 @@ from sweeps import assert_same, control_c_when, epoch
 
 from dudx.errors import InputError
 from dudx.lab import train
-from dudx.lab.settings import make_settings
+from dudx.lab.run.settings import make_settings
 from dudx.lab.sweep import Run, grid, ray_workers, run_sweep
 from dudx.lab.sweep.runs import execute
 

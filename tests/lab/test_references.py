@@ -9,8 +9,8 @@ from scipy.linalg import expm
 from skfem import Basis, ElementTriP2, FacetBasis, Functional
 
 from dudx.errors import InputError
-from dudx.lab.geometry import Circle, Domain
-from dudx.lab.references import (
+from dudx.lab.problems.geometry import Circle, Domain
+from dudx.lab.problems.references import (
     DATA,
     SOURCES,
     Reference,
@@ -22,9 +22,9 @@ from dudx.lab.references import (
     reference,
     refinement_table,
 )
-from dudx.lab.references.base import refinement_rows, relative_difference
-from dudx.lab.references.elements import Plate, hole_facets, outer_facets, triangulated
-from dudx.lab.references.nodal import Nodes
+from dudx.lab.problems.references.base import refinement_rows, relative_difference
+from dudx.lab.problems.references.elements import Plate, hole_facets, outer_facets, triangulated
+from dudx.lab.problems.references.nodal import Nodes
 
 PLATES = {"poisson": (poisson.QUARTER, 0.04), "heat": (heat.QUARTER, 1.0)}
 every_name = pytest.mark.parametrize("name", SOURCES)

@@ -12,14 +12,14 @@ import pytest
 from scipy import stats
 
 from dudx.errors import InputError
-from dudx.lab.experiments import EXPERIMENTS, claims
-from dudx.lab.experiments.claims import Claim, Lost
-from dudx.lab.experiments.data import Data, write_data
-from dudx.lab.experiments.published import published
-from dudx.lab.experiments.statistics import best, compare
-from dudx.lab.experiments.tables import Cell, Table, counted, percent, scientific, spread, times
-from dudx.lab.report import write_report
-from dudx.lab.settings import make_settings
+from dudx.lab.paper.experiments import EXPERIMENTS, claims
+from dudx.lab.paper.experiments.claims import Claim, Lost
+from dudx.lab.paper.experiments.data import Data, write_data
+from dudx.lab.paper.experiments.published import published
+from dudx.lab.paper.experiments.statistics import best, compare
+from dudx.lab.paper.experiments.tables import Cell, Table, counted, percent, scientific, spread, times
+from dudx.lab.paper.report import write_report
+from dudx.lab.run.settings import make_settings
 
 NOISE = (1.0, 1.1, 0.93, 1.05, 0.97)  # of the seeds, the same for all engines, as points are
 JITTER = (0.99, 1.01, 1.0, 1.005, 0.995)

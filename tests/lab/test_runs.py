@@ -9,7 +9,7 @@ from sweeps import assert_same, epoch
 from dudx.errors import InputError
 from dudx.lab import storage, train
 from dudx.lab.locks import LockedError, locked
-from dudx.lab.settings import make_settings, to_toml
+from dudx.lab.run.settings import make_settings, to_toml
 from dudx.lab.sweep import grid, run_sweep
 from dudx.lab.sweep.runs import Run, execute, outcome, packed, unpack
 

@@ -17,7 +17,7 @@ from sweeps import assert_same, control_c_when, epoch, wait_until
 
 from dudx.errors import InputError
 from dudx.lab import cli, storage, sweep, train
-from dudx.lab.settings import make_settings
+from dudx.lab.run.settings import make_settings
 from dudx.lab.sweep import Run, grid, local_workers, run_sweep, table
 from dudx.lab.sweep.runs import Outcome, Work, execute, write_death
 

@@ -18,19 +18,20 @@ import torch
 
 from dudx import CompilationWarning
 from dudx.errors import InputError
-from dudx.lab import make_settings, storage, train, training
-from dudx.lab.engines import ENGINES
+from dudx.lab import make_settings, storage, train
 from dudx.lab.locks import LockedError, locked
-from dudx.lab.objective import Objective
 from dudx.lab.problems import PROBLEMS, problem
-from dudx.lab.settings import Settings
-from dudx.lab.trainer import Trainer
+from dudx.lab.run import training
+from dudx.lab.run.engines import ENGINES
+from dudx.lab.run.objective import Objective
+from dudx.lab.run.settings import Settings
+from dudx.lab.run.trainer import Trainer
 
 SLOW_EPOCH = """
 import sys, time
 from pathlib import Path
-from dudx.lab import training
-from dudx.lab.settings import from_toml
+from dudx.lab.run import training
+from dudx.lab.run.settings import from_toml
 original = training.Trainer._epoch
 def slow(self):
     original(self)
@@ -51,7 +52,7 @@ def same(a: dict[str, torch.Tensor], b: dict[str, torch.Tensor]) -> bool:
 
 
 def start(settings: Settings, folder: Path, tmp_path: Path, resume: bool = False) -> subprocess.Popen:
-    from dudx.lab.settings import to_toml
+    from dudx.lab.run.settings import to_toml
 
     config = tmp_path / "settings.toml"
     config.write_text(to_toml(settings))
@@ -298,7 +299,7 @@ def test_a_folder_is_trained_in_by_one_process(tmp_path: Path) -> None:
 
 
 def test_of_many_calibrations_only_the_best_steps_are_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("dudx.lab.trainer._WHOLE_CURVES", 4)
+    monkeypatch.setattr("dudx.lab.run.trainer._WHOLE_CURVES", 4)
     train(make_settings("burgers", "smoke", engine="efd", recalibrate=2, epochs=6), tmp_path / "run")
     kept = storage.read_json(tmp_path / "run" / "calibrations.json")
     assert [len(search["steps"]) > 1 for search in kept] == [True] * 4 + [False] * 2

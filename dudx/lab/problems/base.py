@@ -10,7 +10,7 @@ import numpy as np
 import torch
 from torch import Generator, Tensor, nn
 
-from dudx.lab.geometry import Domain
+from dudx.lab.problems.geometry import Domain
 from dudx.residual import Residual
 
 Points = tuple[Tensor, Mapping[str, Tensor]]

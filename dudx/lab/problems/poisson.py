@@ -7,9 +7,9 @@ import itertools
 import torch
 from torch import Generator
 
-from dudx.lab.geometry import Box, Circle, Difference, Disc
 from dudx.lab.problems.base import Condition, Points, Problem
-from dudx.lab.references import reference
+from dudx.lab.problems.geometry import Box, Circle, Difference, Disc
+from dudx.lab.problems.references import reference
 from dudx.residual import Residual
 
 INPUTS = ("x", "y")

@@ -19,13 +19,13 @@ from typing import Any
 
 from dudx.errors import InputError
 from dudx.lab import storage
-from dudx.lab.engines import ENGINES
 from dudx.lab.locks import locked
 from dudx.lab.names import look_up
-from dudx.lab.networks import NETWORKS
-from dudx.lab.optimizers import OPTIMIZERS
 from dudx.lab.problems import PROBLEMS
-from dudx.lab.settings import make_settings
+from dudx.lab.run.engines import ENGINES
+from dudx.lab.run.networks import NETWORKS
+from dudx.lab.run.optimizers import OPTIMIZERS
+from dudx.lab.run.settings import make_settings
 from dudx.lab.sweep.progress import SweepProgress
 from dudx.lab.sweep.runs import Outcome, Run, Work, outcome
 

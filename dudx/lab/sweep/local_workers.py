@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import IO, Any
 
 from dudx.errors import DudxError
-from dudx.lab.settings import Settings
+from dudx.lab.run.settings import Settings
 from dudx.lab.sweep.runs import Run, Work, execute, sentence, write_death
 
 LOG = "workers.log"

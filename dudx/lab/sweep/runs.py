@@ -14,8 +14,8 @@ import torch
 from dudx.errors import DudxError, InputError
 from dudx.lab import storage
 from dudx.lab.locks import locked
-from dudx.lab.settings import Settings, from_toml
-from dudx.lab.training import LOCK, train
+from dudx.lab.run.settings import Settings, from_toml
+from dudx.lab.run.training import LOCK, train
 
 Status = Literal["finished", "diverged", "failed", "interrupted"]
 #: What workers give: each run as it is done with, and the reason why it failed where its folder cannot tell.

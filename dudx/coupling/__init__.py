@@ -1,0 +1,1 @@
+"""Networks whose samples influence each other: isolate them, explain them."""

@@ -1,0 +1,171 @@
+"""Sample i in its batch without a rule or an approximation: every query row passes in a batch of its own."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+from torch.nn.modules.batchnorm import _BatchNorm
+from torch.overrides import TorchFunctionMode
+from torch.utils.checkpoint import checkpoint
+
+from dudx import checks
+from dudx.checks import Model
+from dudx.coupling.isolated import Isolated, Random
+from dudx.coupling.rows import Original
+from dudx.engines.taylor.jet import Jet
+from dudx.engines.taylor.layout import Layout
+from dudx.engines.taylor.rules.linear import constant
+from dudx.kernels import batch_norm, differentiable_kernels
+from dudx.network.batches import batches_at_once, mapped, one_moved
+from dudx.network.modules import modules_of
+from dudx.network.sandbox import untracked_statistics
+
+
+class Exact(Isolated):
+    """Row j passes in the batch that is the context with sample j mod B replaced; many such batches pass at once.
+
+    Where only parameters want a gradient, each chunk of batches is computed again in the backward pass rather than
+    remembered, so that memory is bounded. Where queries are differentiated themselves, as AD does, that would save
+    nothing: the graph of their gradients remembers everything. `at` bounds memory there.
+    """
+
+    not_compiled = "an exactly isolated network passes in chunks that are computed again"
+
+    def __call__(self, x: Any) -> Any:
+        self.whole(x.shape[0])
+        if isinstance(x, Jet):
+            return Jet(x.layout, *self._passed(_Batches(self.model, x.layout), x.value, x.full()))
+        return self._passed(_Batches(self.model, None), x)[0]
+
+    @property
+    def bind(self) -> Callable[..., Isolated]:
+        return _Exact(self.update_statistics)
+
+    def _passed(self, network: _Batches, x: Tensor, *streams: Tensor) -> tuple[Tensor, ...]:
+        size = len(self.context)
+        numbers = torch.arange(size, device=x.device) if self.places is None else self.places
+        places = numbers.repeat(len(x) // len(numbers))
+        # One row alone tells whether the network can be vectorised; inside a checkpoint nothing may be tried.
+        first = (places[:1], self.context, x[:1], *(s[:, :1] for s in streams))
+        random = Random(x.device)
+        run = network.vectorised
+        try:
+            run(*first)
+        except Exception:  # whatever it was, the loop works or fails with a reason that is the model's own
+            run = network.looped
+        chunk = batches_at_once(size * (1 + sum(map(len, streams))))
+        remember = not torch.is_grad_enabled() or x.requires_grad or len(x) <= chunk
+        pieces = []
+        for at in (slice(start, start + chunk) for start in range(0, len(x), chunk)):
+            random.again()
+            arguments = (places[at], self.context, x[at], *(s[:, at] for s in streams))
+            pieces.append(run(*arguments) if remember else checkpoint(run, *arguments, use_reentrant=False))
+        if self.update_statistics and network.tracks():
+            random.again()
+            with torch.enable_grad():  # which a network that differentiates in its forward needs
+                self.model(self.context.detach())
+        return tuple(torch.cat(parts, dim) for dim, parts in enumerate(zip(*pieces, strict=True)))
+
+
+@dataclass(frozen=True)
+class _Exact:
+    update_statistics: bool
+
+    def __call__(self, model: Model, context: Tensor, places: Tensor | None = None) -> Exact:
+        return Exact(model, context, self.update_statistics, places)
+
+
+class _Batches:
+    """The network on batches in which one sample moved: on tensors, or on jets in which the others' streams are zero.
+
+    Both ways take the places of the samples that moved, the context, where they moved to and, for jets, the streams
+    there; and return what the network has for these samples.
+    """
+
+    def __init__(self, model: Model, layout: Layout | None):
+        self.model, self.layout, self.mode = model, layout, _WithoutTrace()
+
+    def vectorised(self, places: Tensor, context: Tensor, own: Tensor, *streams: Tensor) -> tuple[Tensor, ...]:
+        """Many batches at once."""
+        batches = one_moved(context, own, places)
+        with self._left_alone():
+            if self.layout is None:
+                outputs = (mapped(self.model, batches),)
+            else:
+                both = torch.func.vmap(self._on_jet, in_dims=(0, 1), out_dims=(0, 1), randomness="same")
+                outputs = both(batches, _moved_streams(context, streams[0], places))
+        numbers = torch.arange(len(places), device=places.device)
+        return (outputs[0][numbers, places], *(stream[:, numbers, places] for stream in outputs[1:]))
+
+    def looped(self, places: Tensor, context: Tensor, own: Tensor, *streams: Tensor) -> tuple[Tensor, ...]:
+        """One batch after the other."""
+        batches = one_moved(context, own, places).unbind()
+        with self._left_alone():
+            if self.layout is None:
+                outputs = [checks.forward(self.model, batch) for batch in batches]
+                return (torch.stack([u[place] for u, place in zip(outputs, places.tolist(), strict=True)]),)
+            moved = _moved_streams(context, streams[0], places).unbind(1)
+            pairs = [self._on_jet(*pair) for pair in zip(batches, moved, strict=True)]
+        values, streams = zip(*pairs, strict=True)
+        return (
+            torch.stack([u[place] for u, place in zip(values, places.tolist(), strict=True)]),
+            torch.stack([s[:, place] for s, place in zip(streams, places.tolist(), strict=True)], dim=1),
+        )
+
+    def _on_jet(self, value: Tensor, streams: Tensor) -> tuple[Tensor, Tensor]:
+        assert self.layout is not None
+        jet = Jet(self.layout, value, streams)
+        u = checks.forward(self.model, jet, kinds=(Jet, Tensor))
+        u = constant(jet, u) if isinstance(u, Tensor) else u
+        return u.value, u.full()
+
+    @contextlib.contextmanager
+    def _left_alone(self) -> Iterator[None]:
+        """Kernels that can be differentiated, and no trace in running statistics."""
+        # On jets every layer is written out anyway, and methods of Tensor must not meet them.
+        kernels = differentiable_kernels() if self.layout is None else contextlib.nullcontext()
+        with untracked_statistics(self.model), kernels, self.mode:
+            yield
+
+    def tracks(self) -> bool:
+        """Whether the network keeps running statistics of what it sees."""
+        layers = (m for m in modules_of(self.model) if isinstance(m, _BatchNorm))
+        return self.mode.tracked or any(layer.training and layer.track_running_stats for layer in layers)
+
+
+def _moved_streams(context: Tensor, streams: Tensor, places: Tensor) -> Tensor:
+    """Streams (S, n, d) of the samples that moved as streams (S, n, B, d) of their batches."""
+    return torch.func.vmap(one_moved, in_dims=(None, 0, None))(torch.zeros_like(context), streams, places)
+
+
+class _WithoutTrace(TorchFunctionMode):
+    """Batch norm written out, on tensors and jets, with running statistics left as they are."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.tracked = False
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        rule: Any = {F.batch_norm: self._batch_norm, torch.batch_norm: self._torch_batch_norm}.get(func, Original(func))
+        return rule(*args, **(kwargs or {}))
+
+    def _batch_norm(
+        self, x: Any, mean: Any, variance: Any, weight: Any = None, bias: Any = None, training: bool = False,
+        momentum: float = 0.1, eps: float = 1e-5,
+    ) -> Any:  # fmt: skip
+        if not training:
+            return F.batch_norm(x, mean, variance, weight, bias, training, momentum, eps)
+        self.tracked = self.tracked or mean is not None
+        return batch_norm(x, None, None, weight, bias, training, momentum, eps)
+
+    def _torch_batch_norm(
+        self, x: Any, weight: Any, bias: Any, mean: Any, variance: Any, training: bool, momentum: float, eps: float,
+        cudnn_enabled: bool,
+    ) -> Any:  # fmt: skip
+        return self._batch_norm(x, mean, variance, weight, bias, training, momentum, eps)

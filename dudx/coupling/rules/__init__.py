@@ -1,0 +1,1 @@
+"""What functions over the batch do with one sample replaced."""

@@ -1,0 +1,71 @@
+"""Batch norm by its running statistics while training, so that samples are independent."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.nn.modules.batchnorm import _BatchNorm
+
+from dudx import checks
+from dudx.checks import Model
+from dudx.errors import InputError
+from dudx.network.modules import modules_of
+
+
+@contextlib.contextmanager
+def running_statistics(model: Model, x: Tensor | None = None) -> Iterator[Model]:
+    """Let batch norm layers in training mode normalise by their running statistics, after the batch updated these.
+
+    Inside the block each sample has an output of its own given the buffers, so every engine is right as it is, and no
+    gradient flows through the statistics: they are constants of a step, as they are at inference.
+
+        with dudx.running_statistics(model, x):
+            loss = residual.loss(model, x, engine)
+
+    Args:
+        model: the network; its batch norm layers are in evaluation mode inside the block, everything else stays.
+        x: the batch, (B, d), by which running statistics are updated once, on entering the block, from what the layers
+            see while they already normalise by them; None leaves the statistics as they are.
+    """
+    layers = [module for module in modules_of(model) if isinstance(module, _BatchNorm) and module.training]
+    for layer in layers:
+        if layer.running_mean is None or layer.running_var is None:
+            raise InputError(f"{layer} keeps no running statistics; make it with track_running_stats=True.")
+    if not layers:
+        raise InputError("The network has no batch norm layer in training mode; there is nothing to be changed.")
+    for layer in layers:
+        layer.eval()
+    try:
+        if x is not None:
+            _update(model, checks.points(x), layers)
+        yield model
+    finally:
+        for layer in layers:
+            layer.train()
+
+
+def _update(model: Model, x: Tensor, layers: list[_BatchNorm]) -> None:
+    hooks = [layer.register_forward_pre_hook(_follow) for layer in layers]
+    try:
+        with torch.enable_grad():  # which a network that differentiates in its forward needs
+            checks.forward(model, x.detach())
+    finally:
+        for hook in hooks:
+            hook.remove()
+
+
+def _follow(layer: Any, inputs: tuple[Tensor, ...]) -> None:
+    """Move the running statistics towards those of the input, as the layer in training mode would."""
+    if inputs[0].numel() < 2 * inputs[0].shape[1]:
+        raise InputError("One value a channel has no variance to follow; give a batch of two samples or more.")
+    axes = [axis for axis in range(inputs[0].ndim) if axis != 1]
+    variance, mean = torch.var_mean(inputs[0].detach(), axes)
+    layer.num_batches_tracked.add_(1)
+    weight = 1 / int(layer.num_batches_tracked) if layer.momentum is None else layer.momentum
+    # New tensors, because the graph of an earlier loss may hold the old ones.
+    layer.running_mean = torch.lerp(layer.running_mean, mean.to(layer.running_mean), weight)
+    layer.running_var = torch.lerp(layer.running_var, variance.to(layer.running_var), weight)

@@ -1,0 +1,290 @@
+"""The search for a step: the error of finite differences as a function of the step, and where it is least."""
+
+from __future__ import annotations
+
+import copy
+import math
+import numbers
+import warnings
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from dudx import checks
+from dudx.checks import Model
+from dudx.engines.autodiff import AD
+from dudx.engines.base import Engine
+from dudx.engines.difference.plan import HALF, differences
+from dudx.errors import CalibrationError, CalibrationWarning, InputError
+from dudx.network.detect import Pointwise, refuse_if_coupled
+from dudx.network.sandbox import unchanged_buffers, without_graph
+from dudx.operators import D, fitting
+
+HIGHEST_ORDER = 4
+# Where the optimum of ε_m^(1/(order + accuracy)) times a constant of a few lies, for orders up to 2 at accuracy 2 and
+# for anything higher.
+_RANGES = {
+    torch.float64: ((1e-8, 1e-1), (1e-5, 1.0)),
+    torch.float32: ((1e-6, 1e-1), (1e-4, 1.0)),
+    torch.float16: ((1e-3, 2.0), (1e-1, 4.0)),
+    torch.bfloat16: ((1e-2, 4.0), (3e-2, 8.0)),
+}
+
+
+@dataclass(frozen=True)
+class Calibration:
+    """The error curve of finite differences and the step at its minimum."""
+
+    order: int
+    step: float
+    steps: np.ndarray
+    rmse: np.ndarray
+    max_error: np.ndarray
+    reference: str
+
+    @property
+    def at_edge(self) -> bool:
+        """True where the minimum sits at an end of the range, so that a better step may lie outside."""
+        return self.step in (float(self.steps[0]), float(self.steps[-1]))
+
+
+def find_eps(
+    model: Model,
+    x: Tensor,
+    order: int,
+    *,
+    candidates: int = 50,
+    smallest: float | None = None,
+    largest: float | None = None,
+    axes: Sequence[int] | None = None,
+    accuracy: int = 2,
+    reference: str | Engine = "exact",
+    max_rows: int = 2**15,
+) -> Calibration:
+    """Find the step at which central differences of the given order come closest to the true derivative.
+
+    Args:
+        model: the network.
+        x: the points at which errors are measured, (B, d); a thousand are plenty.
+        order: the derivative order, 1 to 4; errors are pooled over the pure derivatives along `axes`.
+        candidates: how many steps are tried, spaced evenly in the logarithm.
+        smallest: the lower end of the range; by default it follows the floating-point format.
+        largest: the upper end of the range; likewise.
+        axes: the input columns to differentiate along; all of them by default.
+        accuracy: the even order of convergence of the stencil.
+        reference: what counts as true. "exact" is automatic differentiation (of a single-precision copy for
+            half-precision networks), an engine is asked instead if one is given. Two need no automatic
+            differentiation: "float64" takes differences of a double-precision copy, "differences" estimates the error
+            from how much neighbouring steps disagree.
+        max_rows: how many rows pass through the network at once, which bounds the memory; an isolated network takes
+            all of its samples at once, however many these are.
+    """
+    x = checks.points(x).detach()
+    model = checks.model(model, x)
+    if x.is_meta:
+        raise InputError("The meta device holds no values, so no step can be calibrated; use real points.")
+    if not _is_whole(order) or order not in range(1, HIGHEST_ORDER + 1):
+        raise InputError(f"A step can be calibrated for derivative orders 1 to {HIGHEST_ORDER}; got {order!r}.")
+    if not _is_whole(candidates) or candidates < 3:
+        raise InputError(f"The search needs at least 3 candidates; got {candidates!r}.")
+    checks.accuracy(accuracy)
+    steps = _candidates(x.dtype, order > 2 or accuracy > 2, candidates, smallest, largest)
+    search = _Search(
+        model,
+        x,
+        order,
+        _axes(axes, x),
+        accuracy,
+        steps,
+        max_rows,
+    )
+    with without_graph(model, next(search.slices())), unchanged_buffers(model):
+        if reference == "differences":
+            rmse, max_error = search.disagreement()
+        else:
+            rmse, max_error = search.errors(_truth(reference, search))
+    return _least(search, rmse, max_error, reference if isinstance(reference, str) else repr(reference))
+
+
+def _is_whole(value: object) -> bool:
+    return isinstance(value, numbers.Integral) and not isinstance(value, bool)
+
+
+def _axes(axes: object, x: Tensor) -> list[int]:
+    if axes is None:
+        return list(range(x.shape[1]))
+    if not isinstance(axes, Iterable) or not (listed := list(axes)):
+        raise InputError(f"The axes to differentiate along must be a list such as [0, 1]; got {axes!r}.")
+    return listed
+
+
+def _candidates(
+    dtype: torch.dtype, high: bool, count: int, smallest: float | None, largest: float | None
+) -> np.ndarray:
+    low, top = _RANGES.get(dtype, _RANGES[torch.float32])[high]
+    low = low if smallest is None else checks.step(smallest, "smallest step")
+    top = top if largest is None else checks.step(largest, "largest step")
+    if low >= top:
+        raise InputError(f"The smallest step must be below the largest; got {low:g} and {top:g}.")
+    return np.geomspace(low, top, count)
+
+
+class _Search:
+    """The derivatives at every candidate step, slice by slice of the points, in bounded memory."""
+
+    def __init__(
+        self, model: Model, x: Tensor, order: int, axes: list[int], accuracy: int, steps: np.ndarray, max_rows: int
+    ):
+        self.model, self.x, self.order, self.axes = model, x, order, axes
+        self.accuracy, self.steps, self.max_rows = accuracy, steps, max_rows
+        self.operators = fitting([D(*[axis] * order) for axis in axes], x)
+        nodes = 1 + 2 * len(axes) * ((order + 1) // 2 - 1 + accuracy // 2)
+        if not _is_whole(max_rows) or max_rows < nodes:
+            raise InputError(
+                f"max_rows must be a whole number, here {nodes} (one point's stencil) or more; got {max_rows!r}."
+            )
+        self.rows_at_once = max_rows // nodes
+        samples = model.samples if isinstance(model, Pointwise) else 1  # such a model takes all of them, or a multiple
+        self.rows_at_once = max(1, self.rows_at_once // samples) * samples
+
+    def slices(self) -> Iterator[Tensor]:
+        yield from self.x.split(self.rows_at_once)
+
+    def derivatives(self, x: Tensor, steps: np.ndarray) -> Tensor:
+        """Float64 derivatives at the points x for each step, shape (steps, axes, points, outputs)."""
+        tables = []
+        for group in torch.tensor(steps).split(max(1, self.rows_at_once // len(x))):
+            step = group.to(x).repeat_interleave(len(x)).unsqueeze(1)
+            values = differences(self.model, x.repeat(len(group), 1), self.operators, {self.order: step}, self.accuracy)
+            table = torch.stack(values).detach().double()
+            tables.append(table.unflatten(1, (len(group), len(x))).transpose(0, 1))
+        return torch.cat(tables)
+
+    def errors(self, truth: Callable[[Tensor], Iterable[Tensor]]) -> tuple[np.ndarray, np.ndarray]:
+        """RMSE and maximum of the error at each step, where `truth` gives the derivatives at some points."""
+        squares, maxima, count = [], [], 0
+        for x in self.slices():
+            true = torch.stack([value.detach().double() for value in truth(x)])
+            if not bool(torch.isfinite(true).all()):
+                raise CalibrationError(
+                    "The reference derivative is not finite at some points: look for a NaN among the network's weights "
+                    "or a singularity at the points."
+                )
+            error = (self.derivatives(x, self.steps) - true).abs().flatten(1)
+            squares.append(error.square().sum(1))
+            maxima.append(error.amax(1))
+            count += error.shape[1]
+        return _array((torch.stack(squares).sum(0) / count).sqrt()), _array(torch.stack(maxima).amax(0))
+
+    def disagreement(self) -> tuple[np.ndarray, np.ndarray]:
+        """RMSE and maximum of the error estimated from the differences alone.
+
+        With D(h) = f + a h^p + noise of size b h^-k, the disagreements of D(h) with D(rh) and with D(h/r) have mean
+        squares that are linear in the two squared error parts at h. Solving for both gives the error at h without
+        knowing f. Steps larger than the network's features agree with each other again, on derivatives that are too
+        small: where these lose magnitude the estimate is raised in proportion.
+        """
+        r = self.steps[1] / self.steps[0]
+        stride = max(1, round(math.log(2) / math.log(r)))
+        wider = self.steps[0] * r ** np.arange(-stride, len(self.steps) + stride)
+        above, below, levels, maxima, count = [], [], [], [], 0
+        for x in self.slices():
+            table = self.derivatives(x, wider).flatten(1)
+            change = table[stride:] - table[:-stride]
+            above.append(change[stride:].square().sum(1))
+            below.append(change[:-stride].square().sum(1))
+            levels.append(table[stride:-stride].square().sum(1))
+            maxima.append(change[stride:].abs().amax(1))
+            count += table.shape[1]
+        *squares, level = (_array(torch.stack(sums).sum(0) / count) for sums in (above, below, levels))
+        r, p, k = r**stride, self.accuracy, self.order
+        system = np.array([[(r**p - 1) ** 2, 1 + r ** (-2 * k)], [(1 - r**-p) ** 2, 1 + r ** (2 * k)]])
+        rmse = np.sqrt(np.clip(np.linalg.solve(system, np.stack(squares)), 0, None).sum(0))
+        level = np.sqrt(np.maximum(level, np.finfo(float).tiny))
+        best = level[(rmse / level).argmin()]
+        rmse = rmse * best / np.minimum(level, best)
+        spread = _array(torch.stack(maxima).amax(0)) / np.sqrt(np.maximum(squares[0], np.finfo(float).tiny))
+        return rmse, rmse * spread
+
+
+def _array(values: Tensor) -> np.ndarray:
+    return values.cpu().numpy()
+
+
+def _truth(reference: str | Engine, search: _Search) -> Callable[[Tensor], Iterable[Tensor]]:
+    """The function that gives the true derivatives at some points."""
+    if isinstance(reference, Engine):
+        return _derivatives(search, search.model, reference)
+    checks.choice(reference, ("exact", "float64", "differences"), "reference")
+    if reference == "exact":
+        return _exact(search)
+    if search.x.dtype == torch.float64:
+        raise InputError("The network is double precision already; use reference='exact' or 'differences'.")
+    twin = _copy(search.model, torch.float64, "float64")
+    precise = find_eps(
+        twin,
+        search.x.double(),
+        search.order,
+        axes=search.axes,
+        accuracy=4,
+        reference="differences",
+        smallest=1e-5,
+        largest=1.0,
+        max_rows=search.max_rows,
+    )
+    # Its stencil is wider than the one searched for, so that fewer points fit into the rows allowed at once.
+    wider = _Search(twin, search.x, search.order, search.axes, 4, np.array([precise.step]), search.max_rows)
+
+    def truth(x: Tensor) -> Tensor:
+        parts = x.double().split(wider.rows_at_once)
+        return torch.cat([wider.derivatives(part, wider.steps)[0] for part in parts], dim=1)
+
+    return truth
+
+
+def _exact(search: _Search) -> Callable[[Tensor], Sequence[Tensor]]:
+    if search.x.dtype not in HALF:
+        return _derivatives(search, search.model, AD())
+    twin = _copy(search.model, torch.float32, "exact")
+    exact = _derivatives(search, twin, AD())
+    return lambda x: exact(x.float())
+
+
+def _derivatives(search: _Search, model: Model, engine: Engine) -> Callable[[Tensor], Sequence[Tensor]]:
+    """The derivatives by an engine, which is asked as at the border: after a look whether samples are coupled."""
+
+    def truth(x: Tensor) -> Sequence[Tensor]:
+        if engine.coupled == "refuse":
+            refuse_if_coupled(model, x)
+        return engine.derivatives(model, x, search.operators)
+
+    return truth
+
+
+def _copy(model: Model, dtype: torch.dtype, reference: str) -> nn.Module:
+    if not isinstance(model, nn.Module):
+        raise InputError(
+            f"The reference {reference!r} needs a copy of the model in {dtype}, which only an nn.Module can give; "
+            "use reference='differences'."
+        )
+    return copy.deepcopy(model).to(dtype)
+
+
+def _least(search: _Search, rmse: np.ndarray, max_error: np.ndarray, reference: str) -> Calibration:
+    if not np.isfinite(rmse).all():
+        raise CalibrationError(
+            f"The error curve is not finite at step {search.steps[~np.isfinite(rmse)][0]:.1e}: the network overflows "
+            "there or returns NaN; narrow the range with smallest= and largest=."
+        )
+    found = Calibration(search.order, float(search.steps[rmse.argmin()]), search.steps, rmse, max_error, reference)
+    if found.at_edge:
+        warnings.warn(
+            f"The error of order {search.order} is least at {found.step:.1e}, an end of the range searched; widen it "
+            "with smallest= and largest=.",
+            CalibrationWarning,
+            stacklevel=3,
+        )
+    return found

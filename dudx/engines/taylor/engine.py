@@ -1,0 +1,179 @@
+"""Exact forward propagation of truncated Taylor series, through the unchanged module."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from functools import cached_property, lru_cache
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from dudx import checks
+from dudx.checks import Model
+from dudx.engines.base import Engine, Prepared
+from dudx.engines.taylor.jet import Jet
+from dudx.engines.taylor.layout import Layout
+from dudx.engines.taylor.rules import elementwise, layers, linear  # noqa: F401  (importing them fills the table)
+from dudx.engines.taylor.symbols import Monomial, Symbol, closure, mixing
+from dudx.operators import Directional, Operator
+
+
+@dataclass(frozen=True)
+class Taylor(Engine):
+    """Derivatives carried forward beside the values, exact for any order; needs a rule for each torch function used.
+
+    As few derivatives as can be pass through the network together, an operator as one of them: Burgers' residual takes
+    three streams with the value, the Laplacian in d variables d + 2, the biharmonic operator in the plane nine.
+    """
+
+    name = "taylor"
+    label = "Taylor (ours)"
+    summary = "Taylor propagation, forward; exact"
+    recommended = True
+    rank = 4
+
+    coupled: str | None = field(default="refuse", kw_only=True)
+
+    @classmethod
+    def for_training(cls, accuracy: int, generator: torch.Generator, coupled: str) -> Taylor:
+        return cls(coupled=coupled)
+
+    def __post_init__(self) -> None:
+        checks.choice(self.coupled, ("refuse", "ignore"), "coupled")
+
+    def derivatives(self, model: Model, x: Tensor, operators: Sequence[Operator]) -> list[Tensor]:
+        return self.prepared(x, operators)(model, x)
+
+    def prepared(self, x: Tensor, operators: Sequence[Operator]) -> Prepared:
+        vectors: list[Tensor] = []
+        if any(isinstance(term, Directional) for operator in operators for term in operator.terms):
+            plan = _plan(x.shape[1], tuple(_symbol(operator, x.shape[1], vectors) for operator in operators))
+        else:
+            plan = _plan_without_vectors(x.shape[1], tuple(operators))
+        return Prepared(plan, plan, (plan.constants(x.dtype, x.device), *vectors), rows=1 + len(plan.seeds))
+
+
+@dataclass(frozen=True)
+class _Seed:
+    """Where a stream starts: constant · x, plus multiples of the per-point vectors given."""
+
+    constant: tuple[float, ...]
+    vectors: tuple[tuple[int, float], ...] = ()
+
+
+@dataclass(frozen=True)
+class _Reading:
+    """How an operator is read off: multiples of streams, by number, and of the value."""
+
+    streams: tuple[tuple[int, float], ...]
+    value: float
+
+
+@dataclass(frozen=True)
+class _Plan:
+    """Which streams a request takes, where they start, and how the operators are read off them."""
+
+    layout: Layout
+    seeds: tuple[_Seed, ...]
+    readings: tuple[_Reading, ...]
+
+    def __hash__(self) -> int:
+        return self._hash
+
+    @cached_property
+    def _hash(self) -> int:
+        """Computed once: a plan in many variables is long, and it is the key of every call."""
+        return hash((self.layout, self.seeds, self.readings))
+
+    @lru_cache(maxsize=8)  # noqa: B019  (plans are cached for good themselves)
+    def constants(self, dtype: torch.dtype, device: torch.device) -> Tensor:
+        """The constant part of the seeds, (streams, d): data, as a compiled graph would drown in it."""
+        with torch.inference_mode(False):
+            return torch.tensor([seed.constant for seed in self.seeds], dtype=dtype, device=device)
+
+    def __call__(self, model: Model, x: Tensor, tensors: Sequence[Tensor]) -> list[Tensor]:
+        if not self.seeds:
+            u = checks.forward(model, x)
+            return [reading.value * u for reading in self.readings]
+        jet = Jet(self.layout, x, self._streams(x, *tensors))
+        u = checks.forward(model, jet, kinds=(Jet, Tensor))
+        if isinstance(u, Tensor):  # a constant: nothing in it depends on x
+            u = linear.constant(jet, u)
+        return [self._read(reading, u) for reading in self.readings]
+
+    def _streams(self, x: Tensor, constants: Tensor, *vectors: Tensor) -> Tensor:
+        # A stream that is the same at every point has one row, which broadcasts until a nonlinearity mixes with it.
+        start = constants.unsqueeze(1)
+        if not any(seed.vectors for seed in self.seeds):
+            return start
+        rows = []
+        for number, seed in enumerate(self.seeds):
+            row = start[number].expand_as(x)
+            for vector, coefficient in seed.vectors:
+                row = row + coefficient * vectors[vector]
+            rows.append(row)
+        return torch.stack(rows)
+
+    @staticmethod
+    def _read(reading: _Reading, u: Jet) -> Tensor:
+        total: Any = reading.value * u.value if reading.value or not reading.streams else None
+        for number, coefficient in reading.streams:
+            stream = u.stream(number)
+            part = coefficient * stream if coefficient != 1 or total is not None else stream.clone()
+            total = part if total is None else total + part
+        return total
+
+
+def _symbol(operator: Operator, dimensions: int, vectors: list[Tensor]) -> tuple[tuple[Monomial, float], ...]:
+    """An operator as a polynomial in the axes and, after these, the per-point vectors, which are collected."""
+
+    def variable(vector: Tensor) -> int:
+        known = [i for i, v in enumerate(vectors) if v is vector]
+        if not known:
+            known = [len(vectors)]
+            vectors.append(vector)
+        return dimensions + known[0]
+
+    found: dict[Monomial, float] = {}
+    for term, coefficient in operator.terms.items():
+        axes = (variable(term.direction),) * term.order if isinstance(term, Directional) else tuple(sorted(term.axes))
+        found[axes] = found.get(axes, 0.0) + coefficient
+    return tuple(found.items())
+
+
+@lru_cache(maxsize=256)
+def _plan_without_vectors(dimensions: int, operators: tuple[Operator, ...]) -> _Plan:
+    """Operators are compared faster than their symbols, but may hold vectors, which a cache would keep alive."""
+    return _plan(dimensions, tuple(_symbol(operator, dimensions, []) for operator in operators))
+
+
+@lru_cache(maxsize=256)
+def _plan(dimensions: int, symbols: tuple[tuple[tuple[Monomial, float], ...], ...]) -> _Plan:
+    asked = [dict(symbol) for symbol in symbols]
+    basis = closure(asked)
+    keys = list(basis)
+    numbers = {key: number for number, key in enumerate(keys)}
+    readings = [
+        _Reading(tuple((numbers[key], c) for key, c in symbol.items() if key in numbers), symbol.get((), 0.0))
+        for symbol in asked
+    ]
+    return _Plan(
+        Layout(tuple(mixing(symbol, keys) for symbol in basis.values())),
+        tuple(_seed(symbol, dimensions) for symbol in basis.values()),
+        tuple(readings),
+    )
+
+
+def _seed(symbol: Symbol, dimensions: int) -> _Seed:
+    """An operator applied to x itself: only its first-order terms are left."""
+    constant = [0.0] * dimensions
+    vectors = []
+    for monomial, c in symbol.items():
+        if len(monomial) == 1:
+            if monomial[0] < dimensions:
+                constant[monomial[0]] = c
+            else:
+                vectors.append((monomial[0] - dimensions, c))
+    return _Seed(tuple(constant), tuple(vectors))

@@ -1,0 +1,1 @@
+"""What each torch function does to a jet."""

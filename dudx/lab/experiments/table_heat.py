@@ -1,8 +1,0 @@
-"""Heat in a plate with 17 holes."""
-
-from dudx.lab.experiments.accuracy import experiment
-
-EXPERIMENT = experiment(
-    "heat",
-    "Ours are scored at the nodes of our own finite elements, the published ones at those of the benchmark suite.",
-)

@@ -1,0 +1,112 @@
+"""Ours: the two networks whose samples influence each other solve Poisson's equation, isolated and not."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from dudx.lab.paper.experiments import accuracy, claims, trained
+from dudx.lab.paper.experiments.base import Experiment, named
+from dudx.lab.paper.experiments.claims import Claim
+from dudx.lab.paper.experiments.data import Data
+from dudx.lab.paper.experiments.fig_4 import TITLES
+from dudx.lab.paper.experiments.pictures import ENGINE_STYLES, grid, plain_log
+from dudx.lab.paper.experiments.profile import Profile
+from dudx.lab.paper.experiments.statistics import Seeds, compare
+from dudx.lab.paper.experiments.tables import Table, counted, spread
+from dudx.lab.sweep.runs import Run
+
+#: Engines that the usual idiom, which ignores the influence, is tried with.
+_IGNORING = ("ad", "fd")
+_SEEDS_SHOWN = 5
+
+
+def _runs(profile: Profile) -> list[Run]:
+    plan = profile.coupled
+    ways = [(network, engine, "isolate") for network in TITLES for engine in plan.engines]
+    ways += [(network, engine, "ignore") for network in TITLES for engine in _IGNORING if network != "mlp"]
+    return [
+        named(profile.settings("poisson", network=network, engine=engine, coupled=way, seed=seed, **plan.settings))
+        for network, engine, way in ways
+        for seed in range(plan.seeds)
+    ]
+
+
+def _groups(rows: list[dict[str, Any]]) -> dict[tuple[str, str, str], list[dict[str, Any]]]:
+    found: dict[tuple[str, str, str], list[dict[str, Any]]] = {}
+    for network in TITLES:
+        for row in rows:
+            if row["network"] == network:
+                found.setdefault((network, row["coupled"], row["engine"]), []).append(row)
+    return found
+
+
+def _label(network: str, coupled: str, engine: str) -> str:
+    name = accuracy.LABELS[engine].removesuffix(" (ours)")
+    return name if network == "mlp" else f"isolated {name}" if coupled == "isolate" else f"{name} on the batch (wrong)"
+
+
+def _tables(data: Data) -> list[Table]:
+    rows = trained.read(data)
+    lines = []
+    for key, mine in _groups(rows).items():
+        errors, largest = (trained.by_seed(mine, metric) for metric in ("l2_relative", "max_error"))
+        each = ", ".join(f"{100 * value:.2f}" for value in list(errors.values())[:_SEEDS_SHOWN])
+        more = ", …" if len(errors) > _SEEDS_SHOWN else ""
+        line = [TITLES[key[0]], _label(*key), spread(list(errors.values()), 2, 100), each + more or "-"]
+        lines.append([*line, spread(list(largest.values()), 3), counted(mine)])
+    columns = ["network", "derivatives", "L2 relative (%)", "by seed", "max error", "finished"]
+    return [
+        Table(
+            "Poisson 2D by network and derivatives, mean ± standard deviation over the seeds. Not in the paper.",
+            columns,
+            lines,
+            [f"{trained.scale(data, [row['name'] for row in rows])}; batch norm and attention have 2 layers."],
+            words=2,
+        )
+    ]
+
+
+def _figure(data: Data, path: Path) -> None:
+    groups = {key: trained.by_seed(rows) for key, rows in _groups(trained.read(data)).items()}
+    with grid(path, 1, 1, (8, 0.9 + 0.32 * len(groups))) as (_, ((ax,),)):
+        for height, ((_, coupled, engine), errors) in enumerate(groups.items()):
+            colour, marker = ENGINE_STYLES[engine]
+            filled = colour if coupled == "isolate" else "none"
+            values = [100 * error for error in errors.values()]
+            ax.plot(values, [height] * len(values), marker, color=colour, markerfacecolor=filled, markersize=6)
+        ax.set_yticks(range(len(groups)), [f"{TITLES[key[0]]}: {_label(*key)}" for key in groups])
+        ax.invert_yaxis()
+        plain_log(ax, y=None)
+        ax.set(xlabel="relative L2 error on Poisson [%], a mark for each seed")
+
+
+def _claims(data: Data) -> list[Claim]:
+    errors: dict[tuple[str, str, str], Seeds] = {
+        key: trained.by_seed(rows) for key, rows in _groups(trained.read(data)).items()
+    }
+    found = []
+    for network in ("batchnorm", "attention"):
+        title = TITLES[network]
+        isolated, ignoring = (errors.get((network, way, "ad"), {}) for way in ("isolate", "ignore"))
+        verdict, evidence = claims.larger(compare(ignoring, isolated))
+        text = f"{title}: trained by the derivative of the sum, the solution is worse"
+        found.append(Claim(text, "ours", verdict, f"batched / isolated AD: {evidence}"))
+        for engine in ("fd", "taylor"):
+            if other := errors.get((network, "isolate", engine)):
+                verdict, evidence = claims.same(compare(other, isolated), *accuracy.apart(other, isolated))
+                name = _label(network, "isolate", engine)
+                text = f"{title}: {name} trains as well as {_label(network, 'isolate', 'ad')}"
+                found.append(Claim(text, "ours", verdict, f"{name} / AD: {evidence}"))
+    return found
+
+
+EXPERIMENT = Experiment(
+    "coupled-training",
+    "Training networks whose samples influence each other",
+    trained.collect,
+    runs=_runs,
+    tables=_tables,
+    figure=_figure,
+    claims=_claims,
+)

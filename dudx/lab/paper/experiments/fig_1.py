@@ -1,0 +1,47 @@
+"""The picture on the first page: Poisson's equation solved with stochastic finite differences."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from dudx.lab import plots, storage
+from dudx.lab.paper.experiments import accuracy, trained
+from dudx.lab.paper.experiments.base import Arrays, Experiment, Found, Rows
+from dudx.lab.paper.experiments.data import Data
+from dudx.lab.paper.experiments.pictures import notice
+from dudx.lab.paper.experiments.profile import Profile
+from dudx.lab.paper.experiments.published import published
+from dudx.lab.problems import problem
+from dudx.lab.sweep.runs import Run
+
+_ARRAYS = ("points", "prediction", "reference")
+
+
+def _runs(profile: Profile) -> list[Run]:
+    return [run for run in accuracy.runs(profile, "poisson") if (run.settings.engine, run.settings.seed) == ("sfd", 0)]
+
+
+def _collect(found: Found) -> dict[str, Rows | Arrays]:
+    files: dict[str, Rows | Arrays] = {trained.RUNS: trained.run_rows(found)}
+    for outcome in found.outcomes:
+        if outcome.status == "finished":
+            files["solution.npz"] = storage.read_arrays(found.runs / outcome.name / "prediction.npz")
+    return files
+
+
+def _figure(data: Data, path: Path) -> None:
+    (run,) = trained.read(data)
+    if run["status"] == "finished":
+        plots.solution(path, problem("poisson"), **data.arrays("solution.npz", _ARRAYS))
+    else:
+        notice(path, f"The run {run['name']} {run['status']}: {run['reason'] or 'its loss is not finite'}")
+
+
+EXPERIMENT = Experiment(
+    "fig-1",
+    "Poisson solved with sFD: prediction, reference, error",
+    _collect,
+    runs=_runs,
+    figure=_figure,
+    note=f"Published: {published('fig-1')['sfd']:g} % with sFD and {published('fig-1')['ad']:g} % with AD.",
+)

@@ -1,0 +1,137 @@
+"""How large a reproduction is: the seeds, settings and sizes of every experiment, read from a TOML file."""
+
+from __future__ import annotations
+
+import tomllib
+from importlib import resources
+from pathlib import Path
+from typing import Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+
+from dudx.errors import InputError
+from dudx.lab.names import look_up
+from dudx.lab.run.settings import Settings, make_settings
+
+#: What an engine is called in tables, in their order.
+ENGINE_NAMES = {"ad": "AD", "fd": "FD", "efd": "eFD", "sfd": "sFD", "taylor": "Taylor (ours)"}
+_PROBLEMS = ("poisson", "burgers", "heat")
+
+
+class _Part(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
+
+
+class Runs(_Part):
+    """Training runs of one problem: engines × seeds."""
+
+    engines: list[str] = Field(min_length=1)
+    seeds: int = Field(ge=2, description="fewer than two have no spread")
+    settings: dict[str, Any] = {}
+
+
+class IntervalRuns(Runs):
+    """The same over some recalibration intervals, in epochs."""
+
+    intervals: list[int] = Field(min_length=3, description="the longest is looked at by itself")
+
+
+class Curves(_Part):
+    """Error against step on fresh networks."""
+
+    networks: int = Field(ge=2)
+    width: int = 64
+    depth: int = 4
+    points: int = 1024
+    candidates: int = Field(ge=8)
+
+
+class Discrepancy(_Part):
+    """Derivatives of networks whose samples influence each other, after pretraining."""
+
+    networks: int = Field(ge=2)
+    epochs: int = Field(gt=0)
+    pretraining_batch: int = 256
+    points: int = 64
+    width: int = 64
+
+
+class Cost(_Part):
+    """Time and memory of a training step: batches double from the smallest to the largest."""
+
+    smallest: int = Field(gt=1)
+    largest: int = Field(gt=1)
+    width: int = 64
+    depth: int = 4
+    threads: int = 1
+    memory_cap: int = Field(description="MiB that a step may take")
+    seconds: float = Field(description="how long each point is measured, at least one step")
+    patience: float = Field(description="larger batches are not tried once a step takes this many seconds")
+
+
+class Profile(_Part):
+    """Everything a reproduction needs to know."""
+
+    #: The profile of `dudx train` from which the settings of runs start.
+    base: str
+    curves: Curves
+    accuracy: dict[str, Runs]
+    interval: dict[str, IntervalRuns]
+    coupled: Runs
+    discrepancy: Discrepancy
+    cost: Cost
+    device: Literal["cpu", "cuda"] = "cpu"
+
+    @model_validator(mode="after")
+    def _is_complete(self) -> Profile:
+        """Tables and figures have a place for three problems and for some engines, and figure 1 is one of sFD."""
+        if set(self.accuracy) != set(_PROBLEMS) or not set(self.interval) <= set(_PROBLEMS):
+            raise ValueError(f"accuracy must have the problems {', '.join(_PROBLEMS)}, and interval none but these")
+        for plan in (*self.accuracy.values(), *self.interval.values(), self.coupled):
+            for engine in plan.engines:
+                if engine not in ENGINE_NAMES:
+                    raise ValueError(f"the engine {engine!r} has no place here; choose from {', '.join(ENGINE_NAMES)}")
+        if "sfd" not in self.accuracy["poisson"].engines:
+            raise ValueError("accuracy.poisson must have the engine sfd")
+        return self
+
+    def settings(self, problem: str, **chosen: Any) -> Settings:
+        """The settings of a run; without compilation unless it is asked for, so that the times of engines compare."""
+        common = {"device": self.device, "threads": 1, "compile": False}
+        return make_settings(problem, self.base, **{**common, **chosen})
+
+
+def profile_names() -> list[str]:
+    """The profiles that come with the package."""
+    folder = resources.files("dudx.lab.paper.experiments") / "profiles"
+    return sorted(file.name.removesuffix(".toml") for file in folder.iterdir() if file.name.endswith(".toml"))
+
+
+def load(name: str, device: str | None = None) -> Profile:
+    """A profile that comes with the package, or a .toml file of your own."""
+    path = Path(name)
+    if path.suffix == ".toml":
+        try:
+            text = path.read_text(encoding="utf-8")
+        except OSError as error:
+            raise InputError(f"The profile {name!r} cannot be read: {error.strerror}.") from error
+    else:
+        look_up(name, dict.fromkeys(profile_names()), "profile")
+        text = (resources.files("dudx.lab.paper.experiments") / "profiles" / f"{name}.toml").read_text(encoding="utf-8")
+    try:
+        values = tomllib.loads(text)
+        return Profile(**(values if device is None else {**values, "device": device}))
+    except tomllib.TOMLDecodeError as error:
+        raise InputError(f"The profile {name!r} is not valid TOML: {error}.") from error
+    except (ValidationError, TypeError) as error:
+        raise InputError(f"In the profile {name!r}: {_fault(error)}.") from error
+
+
+def _fault(error: ValidationError | TypeError) -> str:
+    if not isinstance(error, ValidationError):
+        return str(error)
+    first = error.errors()[0]
+    place = ".".join(str(part) for part in first["loc"])
+    if not place:
+        return first["msg"].removeprefix("Value error, ")
+    return f"{place} is not right: {first['msg'][0].lower()}{first['msg'][1:]}"

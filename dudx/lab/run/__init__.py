@@ -1,0 +1,1 @@
+"""One training run: settings, loop, records, checkpoint, ranks."""

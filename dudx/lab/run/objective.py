@@ -1,0 +1,137 @@
+"""The loss of a problem: the mean square of its equation and conditions at freshly drawn points."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Generator, Tensor
+
+from dudx.checks import Model
+from dudx.coupling.isolation import Isolated
+from dudx.engines.base import Engine
+from dudx.errors import InputError
+from dudx.lab.problems.base import Problem
+from dudx.lab.run.settings import Settings
+from dudx.operators import D, Directional, Operator
+from dudx.residual import Residual
+from dudx.streaming import backward, suggested_chunk
+
+
+@dataclass(frozen=True)
+class Part:
+    """One term of the loss, at the points drawn for it."""
+
+    name: str
+    weight: float
+    residual: Residual
+    points: Tensor
+    data: Mapping[str, Tensor]
+
+    def operators(self) -> list[Operator]:
+        """What the residual asks for."""
+        return self.residual.operators(self.points, **self.data)
+
+    def backward(self, model: Model, engine: Engine, chunk: int) -> Tensor:
+        """Add the gradient of the weighted loss to the parameters, slice by slice; returns the unweighted loss."""
+        names = tuple(self.data)
+
+        def weighted(points: Tensor, *data: Tensor) -> Tensor:
+            return self.weight * self.residual.loss(model, points, engine, **dict(zip(names, data, strict=True)))
+
+        if self.weight == 0:
+            with torch.no_grad():
+                return self.residual.loss(model, self.points, engine, **self.data)
+        return backward(weighted, (self.points, *self.data.values()), chunk) / self.weight
+
+
+class Objective:
+    """L_PDE + λ_IC · L_IC + λ_BC · L_BC."""
+
+    def __init__(self, problem: Problem, settings: Settings):
+        self.problem = problem
+        self.settings = settings
+        self.device = _device(settings.device)
+        self.dtype: torch.dtype = getattr(torch, settings.dtype)
+        sizes = {"boundary": settings.boundary_batch, "initial": settings.initial_batch, "data": settings.batch}
+        weights = {
+            "boundary": settings.weight_boundary,
+            "initial": settings.weight_initial,
+            "data": settings.weight_data,
+        }
+        self.conditions = [(c, sizes[c.kind], weights[c.kind]) for c in problem.conditions]
+        self.residuals = [problem.residual, *(condition.residual for condition in problem.conditions)]
+        self.chunks: dict[str, int] = {}
+        if settings.engine == "taylor" if settings.compile == "auto" else settings.compile:
+            self.residuals = [residual.compiled() for residual in self.residuals]
+
+    @property
+    def names(self) -> list[str]:
+        """The names of the parts, the equation first."""
+        return ["pde", *(condition.name for condition, _, _ in self.conditions)]
+
+    def draw(self, generator: Generator) -> list[Part]:
+        """New points for every part."""
+        interior = self.problem.domain.sample(self.settings.batch, generator, self.device, self.dtype)
+        parts = [Part("pde", 1.0, self.residuals[0], interior, {})]
+        for (condition, size, weight), residual in zip(self.conditions, self.residuals[1:], strict=True):
+            points, data = condition.sample(size, generator, self.device, self.dtype)
+            parts.append(Part(condition.name, weight, residual, points, data))
+        return parts
+
+    def gradient(
+        self, models: Sequence[Model], parts: Sequence[Part], engine: Engine
+    ) -> tuple[Tensor, dict[str, Tensor]]:
+        """Add the gradient of the loss to the parameters; returns the loss and, by name, its unweighted parts.
+
+        Each part has a model of its own, the network as its points see it.
+        """
+        by_name = {
+            part.name: part.backward(model, engine, self._chunk(model, part, engine))
+            for model, part in zip(models, parts, strict=True)
+        }
+        return torch.stack([part.weight * by_name[part.name] for part in parts]).sum(), by_name
+
+    def _chunk(self, model: Model, part: Part, engine: Engine) -> int:
+        """How many points of a part are taken at once; a batch whose samples influence each other stays whole."""
+        if self.settings.chunk == "whole" or isinstance(model, Isolated) or engine.coupled != "refuse":
+            return len(part.points)
+        if self.settings.chunk != "auto":
+            return self.settings.chunk
+        if part.name not in self.chunks:  # what decides it stays the same throughout
+            # Operators may be drawn at random, and a run that is resumed asks for these once more than another.
+            with torch.random.fork_rng([self.device] if self.device.type == "cuda" else []):
+                rows = engine.rows(part.points, part.operators())
+            self.chunks[part.name] = suggested_chunk(model, self.device, rows)
+        return self.chunks[part.name]
+
+    @property
+    def compile_seconds(self) -> float:
+        """How long compilation took so far."""
+        return sum(residual.compile_seconds for residual in self.residuals)
+
+    def derivatives(self, parts: Sequence[Part]) -> list[Operator]:
+        """The single derivatives that occur, so that a step can be calibrated for each order along its axes.
+
+        A derivative along normals counts as one along every axis that the normals have a share in.
+        """
+        found: dict[Operator, None] = {}
+        for part in parts:
+            for operator in part.operators():
+                for term in operator.expanded(part.points.shape[1]).terms:
+                    if isinstance(term, Directional):
+                        used = term.direction.abs().amax(dim=0).nonzero().flatten().tolist()
+                        found.update(dict.fromkeys(D(*[axis] * term.order) for axis in used))
+                    else:
+                        found[D(*term.axes)] = None
+        return list(found)
+
+
+def _device(name: str) -> torch.device:
+    try:
+        device = torch.device(name)
+        torch.empty(0, device=device)
+    except (RuntimeError, AssertionError) as error:
+        raise InputError(f"The device {name!r} cannot be used here: {str(error).splitlines()[0]}.") from error
+    return device

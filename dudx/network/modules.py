@@ -1,0 +1,76 @@
+"""The modules of a network, also of one that hides in a function, in another object or in a container."""
+
+from __future__ import annotations
+
+import functools
+import inspect
+import itertools
+import types
+from typing import Any
+
+from torch import nn
+
+# How many functions and objects inside each other are looked into for modules, and how long a container may be.
+_DEPTH, _MOST = 3, 1000
+
+
+def owner_of(model: object) -> object:
+    """The object that a bound method belongs to, or the model itself."""
+    return getattr(model, "__self__", model)
+
+
+def modules_of(model: object) -> list[nn.Module]:
+    """All modules of a network, also of one that hides in a function, `lambda x: net(x)[0]`, or in another object."""
+    owner = owner_of(model)
+    if isinstance(owner, nn.Module):
+        return list(owner.modules())
+    found: dict[int, nn.Module] = {}
+    _collect(owner, found, set(), _DEPTH)
+    return list(found.values())
+
+
+def _collect(value: object, found: dict[int, nn.Module], seen: set[int], depth: int) -> None:
+    """Note the modules in what a function uses, in an object's attributes and in containers, a few objects deep."""
+    value = value.__self__ if isinstance(value, types.MethodType) else value
+    if isinstance(value, nn.Module):
+        found.update((id(module), module) for module in value.modules())
+        return
+    if id(value) in seen:
+        return
+    seen.add(id(value))
+    if isinstance(value, list | tuple | set | frozenset | dict):
+        # A longer one holds data rather than networks, and is not to be gone through in every call.
+        items = value.values() if isinstance(value, dict) else value
+        for item in items if len(value) <= _MOST else ():
+            _collect(item, found, seen, depth)
+    elif depth:
+        for item in _inside(value):
+            _collect(item, found, seen, depth - 1)
+
+
+def _inside(value: Any) -> list[object]:
+    """What a function or an object of a user's class refers to."""
+    if inspect.isfunction(value):
+        cells = [cell.cell_contents for cell in value.__closure__ or () if _filled(cell)]
+        used = [value.__globals__[name] for name in _names(value.__code__) if name in value.__globals__]
+        return [*cells, *used, value.__defaults__, value.__kwdefaults__]
+    if isinstance(value, functools.partial):
+        return [value.func, value.args, value.keywords]
+    if isinstance(value, type | types.ModuleType) or type(value).__module__.partition(".")[0] in ("builtins", "torch"):
+        return []
+    return list(getattr(value, "__dict__", {}).values())
+
+
+def _filled(cell: types.CellType) -> bool:
+    try:
+        cell.cell_contents  # noqa: B018  (there is no other way to ask)
+    except ValueError:
+        return False
+    return True
+
+
+@functools.lru_cache(maxsize=1024)
+def _names(code: types.CodeType) -> tuple[str, ...]:
+    """The names of globals that a function may use, also in the functions and comprehensions inside it."""
+    inner = (_names(constant) for constant in code.co_consts if isinstance(constant, types.CodeType))
+    return tuple(dict.fromkeys(itertools.chain(code.co_names, *inner)))
