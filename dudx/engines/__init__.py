@@ -1,4 +1,4 @@
-"""The engines. The folder is the registry: a file or folder in it that defines an `Engine` with a name is one of them."""
+"""The engines. The folder is the registry: what defines an `Engine` with a name in one of its files is among them."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """Measurements, each in a process of its own, so that none meets the memory or the settings another left behind.
 
-The server, `python -m dudx.lab.paper.measuring`, imports once what takes seconds to import and forks for each measurement.
+The server, `python -m dudx.lab.paper.measuring`, imports once what takes seconds to import, and forks for each of them.
 It reads one JSON line a measurement, the function and its arguments, and answers with the line of its result.
 """
 
