@@ -77,10 +77,10 @@ def gap(network: str, layers: int, batch: int, seeds: int) -> Gap:
         count = SAMPLES if network == "batch norm" else min(SAMPLES, PAIRS // batch)
         few = torch.linspace(0, batch - 1, min(batch, count)).round().long()
         exact, isolated = (
-            dudx.evaluate(dudx.isolate(model, x, exact=e).at(few), x[few], dudx.D(0), dudx.Taylor())[0]
+            dudx.evaluate(dudx.isolate(model, x, exact=e).at(few), x[few], dudx.D(0), dudx.Taylor())
             for e in (True, False)
         )
-        idiom = dudx.evaluate(model, x, dudx.D(0), dudx.AD(coupled="ignore"))[0][few]
+        idiom = dudx.evaluate(model, x, dudx.D(0), dudx.AD(coupled="ignore"))[few]
         parts = [isolated - exact, idiom - exact, exact]
         squares += torch.stack([part.square().mean() for part in parts])
     errors = (squares[:2] / squares[2]).sqrt().tolist()

@@ -35,7 +35,7 @@ class IsolationStep:
         self.pointwise, self.engine = WAYS[case["way"]]
 
     def laplacian(self) -> Tensor:
-        return dudx.evaluate(self.pointwise(self.model, self.x), self.x, dudx.Laplacian(), self.engine)[0]
+        return dudx.evaluate(self.pointwise(self.model, self.x), self.x, dudx.Laplacian(), self.engine)
 
     def residual(self) -> np.ndarray:
         with torch.no_grad():

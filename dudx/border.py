@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import overload
 
 from torch import Tensor
 
@@ -14,38 +15,54 @@ from dudx.network.detect import refuse_if_coupled, slicing
 from dudx.operators import Operator, fitting
 
 
-def evaluate(model: Model, x: Tensor, operators: Sequence[Operator] | Operator, engine: Engine) -> tuple[Tensor, ...]:
+@overload
+def evaluate(model: Model, x: Tensor, operators: Operator, engine: Engine) -> Tensor: ...
+@overload
+def evaluate(model: Model, x: Tensor, operators: Sequence[Operator], engine: Engine) -> tuple[Tensor, ...]: ...
+def evaluate(
+    model: Model, x: Tensor, operators: Sequence[Operator] | Operator, engine: Engine
+) -> tuple[Tensor, ...] | Tensor:
     """Apply each operator to the model at the points `x`.
 
     Args:
         model: maps (B, d) to (B, m); a module or any callable.
         x: the points, (B, d).
-        operators: what to compute, for example `[D(), Laplacian()]`.
+        operators: what to compute, for example `[D(), Laplacian()]`, or a single operator.
         engine: how to compute it, for example `AD()` or `FD(step=1e-2)`.
 
     Returns:
-        One (B, m) tensor for each operator, in order, differentiable in the model's parameters.
+        One (B, m) tensor for each operator, in order, differentiable in the model's parameters; for a single operator
+        the tensor itself.
+
+    Example:
+        >>> x = torch.tensor([[1.0, 2.0], [3.0, 4.0]])
+        >>> dudx.evaluate(lambda x: (x**3).sum(1, keepdim=True), x, dudx.Laplacian(), dudx.AD())  # 6x + 6y
+        tensor([[18.],
+                [42.]])
     """
-    model, x, expanded = _checked(model, x, operators, engine)
-    return tuple(engine.derivatives(model, x, expanded))
+    found = derivatives(model, x, fitting(operators, checks.batch(x)), engine)
+    return found[0] if isinstance(operators, Operator) else tuple(found)
 
 
-def prepare(model: Model, x: Tensor, operators: Sequence[Operator], engine: Engine) -> Prepared | None:
-    """The plan of a request after the same checks as in `evaluate`; None where the engine has no plan apart."""
-    model, x, expanded = _checked(model, x, operators, engine)
-    return engine.prepared(x, expanded)
+def derivatives(model: Model, x: Tensor, operators: Sequence[Operator], engine: Engine) -> Sequence[Tensor]:
+    """The same for operators that are known to fit the points."""
+    model = _admitted(model, x, engine)
+    return engine.derivatives(model, x, operators)
 
 
-def _checked(
-    model: Model, x: Tensor, operators: Sequence[Operator] | Operator, engine: Engine
-) -> tuple[Model, Tensor, list[Operator]]:
+def prepared(model: Model, x: Tensor, operators: Sequence[Operator], engine: Engine) -> Prepared | None:
+    """The plan of such a request after the same checks; None where the engine has no plan apart."""
+    _admitted(model, x, engine)
+    return engine.prepared(x, operators)
+
+
+def _admitted(model: Model, x: Tensor, engine: Engine) -> Model:
     if not isinstance(engine, Engine):
         name = engine.__name__ if isinstance(engine, type) else repr(engine)
         raise InputError(f"The engine must be an instance such as dudx.AD() or dudx.FD(step=1e-2); got {name}.")
-    x = checks.points(x)
+    checks.finite(x, "points")
     model = checks.model(model, x)
-    expanded = fitting(operators, x)
     # A slice of a coupled batch is another batch, so there even engines that are right for coupled networks are not.
     if engine.coupled == "refuse" or slicing():
         refuse_if_coupled(model, x)
-    return model, x, expanded
+    return model

@@ -15,19 +15,103 @@ import torch
 from torch import Generator, Tensor
 
 from dudx.errors import InputError
-from dudx.operators import Along, D, Laplacian, Operator, Partial, random_laplacian
+from dudx.operators import Along, D, Directional, Laplacian, Operator, Partial, random_laplacian
 
-Linear = Mapping[int, Operator]
+#: Of each output, the terms: orders of directions, axes and numbers of Laplacians of partials, with coefficients.
+Shape = tuple[tuple[int, tuple], ...]
+
+#: A residual that reads a number which changes at each call would else be remembered in all its forms.
+_REMEMBERED = 256
+
+
+class Linear:
+    """A linear combination of derivatives of the outputs, which remembers what was made of it.
+
+    A residual is called again and again and makes the same expressions each time: the second time they are looked up,
+    and known again by being the same object.
+    """
+
+    def __init__(self, operators: Mapping[int, Operator]):
+        self.operators = {output: operator for output, operator in operators.items() if operator.terms}
+        #: Whether it holds tensors of one call, which must not be kept alive.
+        self.passing = any(operator.holds_vectors for operator in self.operators.values())
+        self._made: dict[object, Linear] = {}
+
+    def known(self, key: object) -> Linear | None:
+        """What was made of this before, by the way it was made; torch.compile shall not have to guard all of it."""
+        return None if torch.compiler.is_compiling() else self._made.get(key)
+
+    def remember(self, key: object, made: Linear) -> Linear:
+        if torch.compiler.is_compiling() or made.passing:
+            return made
+        if len(self._made) >= _REMEMBERED:
+            self._made.clear()
+        self._made[key] = made
+        return made
+
+    def differentiated(self, outer: Operator) -> Linear:
+        value_only = all(op.terms.keys() == {Partial()} for op in self.operators.values())
+        return Linear(
+            {
+                # D() of a field times a number: scale instead of composing, which Along cannot do.
+                # By name: torch.compile follows an operator such as @ between tensors only.
+                output: outer * inner.terms[Partial()] if value_only else outer.__matmul__(inner)
+                for output, inner in self.operators.items()
+            }
+        )
+
+    def times(self, factor: float) -> Linear:
+        made = self.known(factor)
+        if made is None:
+            made = Linear({output: operator * factor for output, operator in self.operators.items()})
+            self.remember(factor, made)
+        return made
+
+    def plus(self, other: Linear, sign: float) -> Linear:
+        if not other.operators:
+            return self
+        made = self.known((other, sign))
+        if made is None:
+            total = dict(self.operators)
+            for output, operator in other.operators.items():
+                total[output] = total.get(output, Operator({})) + sign * operator
+            made = self.remember((other, sign), Linear(total))
+        return made
+
+    def same(self, other: Linear) -> bool:
+        """Whether it is the same expression; directions that are computed anew at each call count by their values."""
+        if self is other:
+            return True
+        return self.shape == other.shape and all(map(torch.equal, self._directions(), other._directions()))
+
+    @property
+    def shape(self) -> Shape:
+        """The expression without its tensors, in plain values, which torch.compile can compare."""
+        return tuple((output, _shape(operator)) for output, operator in self.operators.items())
+
+    def _directions(self) -> list[Tensor]:
+        terms = [term for operator in self.operators.values() for term in operator.terms]
+        return [term.direction for term in terms if isinstance(term, Directional)]
+
+
+def _shape(operator: Operator) -> tuple:
+    return tuple(
+        (term.order, coefficient) if isinstance(term, Directional) else (term.axes, term.laplacians, coefficient)
+        for term, coefficient in operator.terms.items()
+    )
+
+
+_NOTHING = Linear({})
 
 
 class Values(Protocol):
-    """Where a field gets its numbers from: a recorder the first time, the engine's results the second."""
+    """Where a field gets its numbers from: a recorder the first time, the engine's results afterwards."""
 
     inputs: tuple[str, ...]
     shape: tuple[int, int]
     like: Tensor
 
-    def value(self, output: int, operator: Operator) -> Tensor: ...
+    def of(self, linear: Linear) -> Tensor: ...
 
     def drawn(self, draw: Callable[[Tensor], Operator]) -> Operator: ...
 
@@ -40,7 +124,7 @@ class Field:
 
     def __init__(self, values: Values, linear: Linear, computed: Tensor | float = 0.0):
         self._values = values
-        self._linear = {output: operator for output, operator in linear.items() if operator.terms}
+        self._linear = linear
         self._computed = computed
 
     # -- derivatives ---------------------------------------------------------------------------------------------
@@ -65,18 +149,14 @@ class Field:
 
     def _differentiated(self, outer: Operator) -> Field:
         if isinstance(self._computed, Tensor):
-            raise InputError(
-                "A computed expression such as u * u.x cannot be differentiated again: expand it by the product rule, "
-                "for example (u * u).x as 2 * u * u.x."
-            )
-        value_only = all(op.terms.keys() == {Partial()} for op in self._linear.values())
-        applied = {
-            # D() of a field times a number: scale instead of composing, which Along cannot do.
-            # By name: torch.compile follows an operator such as @ between tensors only.
-            output: outer * inner.terms[Partial()] if value_only else outer.__matmul__(inner)
-            for output, inner in self._linear.items()
-        }
-        return Field(self._values, applied)
+            self._refuse_computed()
+        return Field(self._values, self._linear.differentiated(outer))
+
+    def _refuse_computed(self) -> None:
+        raise InputError(
+            "A computed expression such as u * u.x cannot be differentiated again: expand it by the product rule, "
+            "for example (u * u).x as 2 * u * u.x."
+        )
 
     def _axis(self, name: str) -> int:
         if not isinstance(name, str) or name not in self._values.inputs:
@@ -87,9 +167,17 @@ class Field:
     def __getattr__(self, name: str) -> Any:
         if name.startswith("_"):
             raise AttributeError(name)
-        axes = _parse(name, self._values.inputs)
-        if axes is not None:
-            return self._differentiated(D(*axes))
+        linear = self._linear.known(name)
+        if linear is None:
+            axes = _parse(name, self._values.inputs)
+            if axes is None:
+                return self._method(name)
+            linear = self._linear.remember(name, self._linear.differentiated(D(*axes)))
+        if isinstance(self._computed, Tensor):
+            self._refuse_computed()
+        return Field(self._values, linear)
+
+    def _method(self, name: str) -> Any:
         if hasattr(Tensor, name):
             return getattr(self._tensor(), name)
         raise InputError(
@@ -102,26 +190,25 @@ class Field:
     def _tensor(self) -> Tensor:
         """The numbers of the whole expression; asking for them is what records a request."""
         total = self._computed
-        for output, operator in self._linear.items():
-            total = self._values.value(output, operator) + total
+        if self._linear.operators:
+            value = self._values.of(self._linear)
+            return value if not isinstance(total, Tensor) and total == 0 else value + total
         return total if isinstance(total, Tensor) else self._values.like.new_full(self._values.shape, total)
 
     def _plus(self, other: object, sign: float) -> Field:
         if isinstance(other, Field):
-            linear = dict(self._linear)
-            for output, operator in other._linear.items():
-                linear[output] = linear.get(output, Operator({})) + sign * operator
-            return Field(self._values, linear, self._computed + sign * other._computed)
+            computed = _sum(self._computed, other._computed, sign)
+            return Field(self._values, self._linear.plus(other._linear, sign), computed)
         if isinstance(other, numbers.Real | Tensor):
-            return Field(self._values, self._linear, self._computed + sign * other)  # type: ignore[operator]
+            return Field(self._values, self._linear, _sum(self._computed, other, sign))
         return NotImplemented
 
     def _times(self, factor: float) -> Field:
-        linear = {output: operator * factor for output, operator in self._linear.items()}
-        return Field(self._values, linear, self._computed * factor)
+        computed = self._computed * factor if isinstance(self._computed, Tensor) or self._computed else 0.0
+        return Field(self._values, self._linear.times(factor), computed)
 
     def _apply(self, function: Callable[..., Any], *args: object, **kwargs: object) -> Any:
-        return _wrapped(self._values, function(*plain(args), **plain(kwargs)))
+        return _wrapped(self._values, function(*tensors_of(args), **tensors_of(kwargs)))
 
     def __add__(self, other: object) -> Field:
         return self._plus(other, 1.0)
@@ -141,9 +228,11 @@ class Field:
         return self
 
     def __mul__(self, other: object) -> Field:
+        if isinstance(other, Field):
+            return Field(self._values, _NOTHING, torch.mul(self._tensor(), other._tensor()))
         if isinstance(other, numbers.Real):
             return self._times(float(other))
-        return self._apply(torch.mul, self, other) if isinstance(other, Field | Tensor) else NotImplemented
+        return self._apply(torch.mul, self, other) if isinstance(other, Tensor) else NotImplemented
 
     __rmul__ = __mul__
 
@@ -206,7 +295,7 @@ class Field:
         raise InputError("A residual cannot branch on the value of a field; use torch.where instead of if.")
 
     def __repr__(self) -> str:
-        return f"Field({self._linear}, computed={isinstance(self._computed, Tensor)})"
+        return f"Field({self._linear.operators}, computed={isinstance(self._computed, Tensor)})"
 
     @classmethod
     def __torch_function__(cls, function: Callable, types: object, args: tuple = (), kwargs: dict | None = None) -> Any:
@@ -216,6 +305,14 @@ class Field:
             return symbolic(*args)
         field = next(a for a in _flattened((args, kwargs or {})) if isinstance(a, Field))
         return field._apply(function, *args, **(kwargs or {}))
+
+
+def _sum(a: Any, b: Any, sign: float) -> Any:
+    """The sum a + sign · b, without work for what is not there."""
+    if not isinstance(b, Tensor) and b == 0:
+        return a
+    b = b if sign == 1 else -b
+    return b if not isinstance(a, Tensor) and a == 0 else a + b
 
 
 def _symbolic_functions() -> dict[str, Callable[[Any, Any], Any]]:
@@ -243,20 +340,20 @@ def _symbolic_functions() -> dict[str, Callable[[Any, Any], Any]]:
 _SYMBOLIC = _symbolic_functions()
 
 
-def plain(value: Any) -> Any:
+def tensors_of(value: Any) -> Any:
     """Fields replaced by their tensors, also inside the containers that torch functions take."""
     if isinstance(value, Field):
         return value._tensor()
     if isinstance(value, tuple | list):
-        return type(value)(plain(item) for item in value)
+        return type(value)(tensors_of(item) for item in value)
     if isinstance(value, dict):
-        return {key: plain(item) for key, item in value.items()}
+        return {key: tensors_of(item) for key, item in value.items()}
     return value
 
 
 def _wrapped(values: Values, result: Any) -> Any:
     if isinstance(result, Tensor):
-        return Field(values, {}, result)
+        return Field(values, _NOTHING, result)
     if isinstance(result, tuple | list):
         return type(result)(_wrapped(values, item) for item in result)
     return result

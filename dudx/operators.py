@@ -63,16 +63,19 @@ Term = Partial | Directional
 class Operator:
     """A linear combination of partial and directional derivatives."""
 
-    __slots__ = ("_hash", "terms")
+    __slots__ = ("_hash", "holds_vectors", "terms")
     # Lets numpy's scalars stand on the left of a product: they would otherwise try to make an array of us.
     __array_ufunc__ = None
 
     terms: Mapping[Term, float]
+    #: Whether there is a direction among the terms, and so a tensor that a cache would keep alive.
+    holds_vectors: bool
     _hash: int | None
 
     def __init__(self, terms: Mapping[Term, float]):
         kept = {term: coefficient for term, coefficient in terms.items() if coefficient != 0}
         object.__setattr__(self, "terms", MappingProxyType(kept))
+        object.__setattr__(self, "holds_vectors", any(isinstance(term, Directional) for term in kept))
         object.__setattr__(self, "_hash", None)
 
     def __setattr__(self, name: str, value: object) -> None:
@@ -88,9 +91,7 @@ class Operator:
 
     def expanded(self, dimensions: int) -> Operator:
         """The same operator in `dimensions` variables with every open Laplacian written out."""
-        # A remembered operator would keep the directions' tensors alive.
-        holds_tensors = any(isinstance(term, Directional) for term in self.terms)
-        return (_expanded.__wrapped__ if holds_tensors else _expanded)(self, dimensions)
+        return (_expanded.__wrapped__ if self.holds_vectors else _expanded)(self, dimensions)
 
     def __add__(self, other: object) -> Operator:
         if not isinstance(other, Operator):
@@ -222,6 +223,19 @@ def random_laplacian(x: Tensor, samples: int = 1, kind: str = "axes", generator:
     for vector in vectors:
         total = total + Along(vector, order=2) / samples
     return total
+
+
+def orders_of(operators: tuple[Operator, ...]) -> tuple[int, ...]:
+    """The orders of the derivatives that occur in any of the operators, from the lowest."""
+    for operator in operators:
+        if operator.holds_vectors:
+            return _orders_of.__wrapped__(operators)
+    return _orders_of(operators)
+
+
+@lru_cache(maxsize=256)
+def _orders_of(operators: tuple[Operator, ...]) -> tuple[int, ...]:
+    return tuple(sorted({order for operator in operators for order in operator.orders if order}))
 
 
 def fitting(requested: object, x: Tensor) -> list[Operator]:

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from dudx import checks
-from dudx.border import evaluate, prepare
+from dudx.border import evaluate, prepared
 from dudx.checks import Model
 from dudx.compile.graphs import Compiled, shapes
 from dudx.coupling.isolation import Isolated, isolate
@@ -142,7 +142,7 @@ class _Step:
                 torch.autograd.grad(loss, self.parameters, allow_unused=True)
 
     def _loss(self, x: Tensor) -> Tensor:
-        plan = None if self.compiled is None else prepare(self.model, x, self.operators, self.engine)
+        plan = None if self.compiled is None else prepared(self.model, x, self.operators, self.engine)
         if plan is None:
             return _mean_squares(evaluate(self.model, x, self.operators, self.engine))
         assert self.compiled is not None

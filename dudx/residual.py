@@ -1,65 +1,27 @@
 """A residual: a function of fields, recorded once, planned as a whole, then evaluated.
 
-The function is called twice. The first time its fields only record which operators are asked for; the engine then
-computes all of them together, and the second time the fields hold the numbers.
+The first time the function is called, its fields only record which operators are asked for. The engine computes all of
+them together, and the function is called with fields that hold the numbers; from then on, this call alone is made.
 """
 
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from typing import Any
 
 import torch
 from torch import Tensor
 
 from dudx import checks
-from dudx.border import evaluate, prepare
+from dudx.border import derivatives, prepared
 from dudx.checks import Model
 from dudx.compile.graphs import Compiled, shapes, unbound
 from dudx.engines.base import Engine
 from dudx.errors import InputError
-from dudx.fields import Field, Values, plain
+from dudx.fields import Field, Linear, Values, tensors_of
 from dudx.operators import D, Operator
-
-_NO_AXIS = 10**9
-
-
-class _Recorder:
-    """Hands out placeholders and notes what was asked for."""
-
-    def __init__(self, inputs: tuple[str, ...], x: Tensor):
-        self.inputs, self.shape, self.like = inputs, (len(x), 1), x
-        self.asked: list[tuple[int, Operator]] = []
-        # NaN, so that a direction computed from a field's values is noticed: engines refuse directions with NaN.
-        self.placeholder = x.new_full(self.shape, float("nan"))
-
-    def value(self, output: int, operator: Operator) -> Tensor:
-        self.asked.append((output, operator.expanded(len(self.inputs))))
-        return self.placeholder
-
-    def drawn(self, draw: Callable[[Tensor], Operator]) -> Operator:
-        return draw(self.like)
-
-
-class _Results:
-    """Hands out the engine's results in the order in which they were asked for."""
-
-    def __init__(self, inputs: tuple[str, ...], x: Tensor, results: Sequence[Tensor]):
-        self.inputs, self.shape, self.like = inputs, (len(x), 1), x
-        self.results = iter(results)
-        self.draws = 0
-
-    def value(self, output: int, operator: Operator) -> Tensor:
-        result = next(self.results, None)
-        if result is None:
-            raise InputError("The residual asked for other derivatives when it was called again; it must not branch.")
-        return result
-
-    def drawn(self, draw: Callable[[Tensor], Operator]) -> Operator:
-        """A stand-in for the operator drawn while recording: never evaluated, only different from every other."""
-        self.draws += 1
-        return D(_NO_AXIS + self.draws)
+from dudx.recording import OtherRequestError, Recorder, Replay, Request
 
 
 class Residual:
@@ -99,7 +61,16 @@ class Residual:
                 "The names of the data must differ from each other, from the inputs and from model, x, engine; "
                 f"got {data!r}."
             )
-        self.outputs, self._arguments = self._parameters()
+        self.outputs, arguments = self._parameters()
+        self._columns = {name: i for i, name in enumerate(self.inputs) if name in arguments}
+        self._given = tuple(name for name in self.data if name in arguments)
+        self._data_names = set(self.data)
+        #: The outputs themselves, of which the function makes its expressions.
+        self._start = [Linear({i: D()}) for i in range(len(self.outputs))]
+        #: By what is given with a call, what the function asks for then.
+        self._requests: dict[Hashable, Request] = {}
+        #: Whether the function has always asked for what was recorded; otherwise it is recorded at each call.
+        self._steady = True
 
     def _parameters(self) -> tuple[tuple[str, ...], tuple[str, ...]]:
         """The parameters that are outputs, and all those that are passed."""
@@ -125,7 +96,7 @@ class Residual:
     def operators(self, x: Tensor, **data: Tensor) -> list[Operator]:
         """The operators the function asks for, each once; what `engine.calibrated` wants to know."""
         x = self._points(x)
-        return list(dict.fromkeys(operator for _, operator in self._asked(x, data)))
+        return list((self._known(x, data) or self._recorded(x, data)).operators)
 
     def __call__(self, model: Model, x: Tensor, engine: Engine, **data: Tensor) -> Tensor | tuple[Tensor, ...]:
         """The residual at the points, (B, 1), or a tuple of them; differentiable in the parameters."""
@@ -139,15 +110,40 @@ class Residual:
         self, model: Model, x: Tensor, engine: Engine, data: Mapping[str, Tensor], finish: Callable[[Any], Any]
     ) -> Any:
         x = self._points(x)
-        asked = self._asked(x, data)
-        if not asked:
-            raise InputError("The residual asks for nothing of the network; use its outputs or their derivatives.")
-        distinct = list(dict.fromkeys(operator for _, operator in asked))
-        places = tuple((output, distinct.index(operator)) for output, operator in asked)
-        compiling = self._compiled is not None and self._compiled.takes(model)
-        plan = prepare(model, x, distinct, engine) if compiling else None
-        if plan is None:
-            return finish(self._combined(evaluate(model, x, distinct, engine), places, x, data))
+        known = self._known(x, data)
+        if known is not None:
+            try:
+                return self._computed(model, x, engine, data, known, finish)
+            except OtherRequestError:
+                # Something the function reads has changed since it was recorded, a coefficient perhaps; it may again.
+                self._steady = False
+        try:
+            return self._computed(model, x, engine, data, self._recorded(x, data), finish)
+        except OtherRequestError:
+            raise InputError(
+                "The residual asked for other derivatives when it was called again, so it is not known which to "
+                "compute: it must not branch on values, count its calls or draw random numbers; use torch.where "
+                "instead of if, and random_laplacian for random operators."
+            ) from None
+
+    def _computed(
+        self,
+        model: Model,
+        x: Tensor,
+        engine: Engine,
+        data: Mapping[str, Tensor],
+        request: Request,
+        finish: Callable[[Any], Any],
+    ) -> Any:
+        if self._compiled is not None and self._compiled.takes(model):
+            plan = prepared(model, x, request.operators, engine)
+            if plan is not None:
+                return self._from_graph(plan, model, x, data, request, finish)
+        return finish(self._combined(derivatives(model, x, request.operators, engine), request, x, data))
+
+    def _from_graph(
+        self, plan: Any, model: Model, x: Tensor, data: Mapping[str, Tensor], request: Request, finish: Callable
+    ) -> Any:
         names, tensors = tuple(data), tuple(data.values())
         network, held, bind = unbound(model)
 
@@ -155,21 +151,36 @@ class Residual:
             network: Any, held: tuple[Tensor, ...], x: Tensor, planned: tuple[Tensor, ...], given: tuple[Tensor, ...]
         ) -> Any:
             computed = plan.run(bind(network, *held), x, planned)
-            return finish(self._combined(computed, places, x, dict(zip(names, given, strict=True))))
+            return finish(self._combined(computed, request, x, dict(zip(names, given, strict=True))))
 
         given = shapes(x, *held, *plan.tensors, *tensors)
-        key = (plan.key, places, names, finish, torch.is_grad_enabled(), bind, given)
+        key = (plan.key, request.places, names, finish, torch.is_grad_enabled(), bind, given)
         assert self._compiled is not None
         return self._compiled(key, run, network, held, x, plan.tensors, tensors)
 
-    def _asked(self, x: Tensor, data: Mapping[str, Tensor]) -> list[tuple[int, Operator]]:
-        recorder = _Recorder(self.inputs, x)
-        self._call(recorder, x, data)
-        return recorder.asked
+    def _known(self, x: Tensor, data: Mapping[str, Tensor]) -> Request | None:
+        """What the function asked for when it was called like this before, if it can be relied on."""
+        known = self._requests.get(self._signature(x, data)) if self._steady else None
+        return known.with_data(data, x) if known is not None and data else known
 
-    def _combined(
-        self, computed: Sequence[Tensor], places: Sequence[tuple[int, int]], x: Tensor, data: Mapping[str, Tensor]
-    ) -> Any:
+    def _recorded(self, x: Tensor, data: Mapping[str, Tensor]) -> Request:
+        """What the function asks for now."""
+        recorder = Recorder(self.inputs, x)
+        self._call(recorder, x, data)
+        request = recorder.request(data)
+        if not request.asked:
+            raise InputError("The residual asks for nothing of the network; use its outputs or their derivatives.")
+        if request.repeatable:
+            self._requests[self._signature(x, data)] = request
+        return request.fitting(x)
+
+    @staticmethod
+    def _signature(x: Tensor, data: Mapping[str, Tensor]) -> Hashable:
+        if not data:
+            return x.dtype
+        return (x.dtype, *((name, tensor.dtype, tensor.shape[1:]) for name, tensor in data.items()))
+
+    def _combined(self, computed: Sequence[Tensor], request: Request, x: Tensor, data: Mapping[str, Tensor]) -> Any:
         """The function's value from the computed operators."""
         columns = computed[0].shape[1]
         if columns != len(self.outputs):
@@ -177,8 +188,7 @@ class Residual:
                 f"The residual names {len(self.outputs)} output(s) ({', '.join(self.outputs)}) and the model returns "
                 f"{columns}; name them all, in order."
             )
-        results = [computed[place][:, output : output + 1] for output, place in places]
-        return self._call(_Results(self.inputs, x, results), x, data)
+        return self._call(Replay(self.inputs, x, request, computed), x, data)
 
     def compiled(self) -> Residual:
         """The same residual, compiled."""
@@ -199,21 +209,27 @@ class Residual:
         return x
 
     def _call(self, values: Values, x: Tensor, data: Mapping[str, Tensor]) -> Any:
-        if set(data) != set(self.data):
+        if data.keys() != self._data_names:
             raise InputError(
                 f"The residual expects the data {sorted(self.data)} with each call and got {sorted(data)}."
             )
         # Only what is asked for: in many dimensions, columns nobody looks at would cost more than the residual.
-        columns = {name: i for i, name in enumerate(self.inputs) if name in self._arguments}
-        named: dict[str, Any] = {**{name: x[:, i : i + 1] for name, i in columns.items()}, **data}
-        named.update({name: Field(values, {i: D()}) for i, name in enumerate(self.outputs)})
-        returned = self.function(**{name: named[name] for name in self._arguments})
+        named: dict[str, Any] = {}
+        for name, i in self._columns.items():
+            named[name] = x[:, i : i + 1]
+        for name in self._given:
+            named[name] = data[name]
+        for i, name in enumerate(self.outputs):
+            # torch.compile would have to guard what it finds remembered there.
+            start = Linear({i: D()}) if torch.compiler.is_compiling() else self._start[i]
+            named[name] = Field(values, start)
+        returned = self.function(**named)
         if isinstance(returned, tuple | list):
             return tuple(self._checked(item, x) for item in returned)
         return self._checked(returned, x)
 
     def _checked(self, returned: object, x: Tensor) -> Tensor:
-        value = plain(returned)
+        value = returned._tensor() if isinstance(returned, Field) else tensors_of(returned)
         if not isinstance(value, Tensor) or value.shape != (len(x), 1):
             got = f"shape {tuple(value.shape)}" if isinstance(value, Tensor) else type(value).__name__
             raise InputError(f"A residual must return one value a point, shape ({len(x)}, 1); got {got}.")
@@ -222,12 +238,13 @@ class Residual:
 
 def _fresh(values: Any) -> Any:
     """The residual in tensors of its own: a compiled graph must not return views of a shared buffer."""
-    return tuple(_fresh(value) for value in values) if isinstance(values, tuple) else values.clone()
+    return tuple(value.clone() for value in values) if isinstance(values, tuple) else values.clone()
 
 
 def _mean_square(values: Any) -> Tensor:
-    equations = values if isinstance(values, tuple) else (values,)
-    return torch.stack([value.square().mean() for value in equations]).sum()
+    if not isinstance(values, tuple):
+        return values.square().mean()
+    return torch.stack([value.square().mean() for value in values]).sum()
 
 
 def _are_names(names: object) -> bool:

@@ -202,13 +202,13 @@ def test_a_refused_network_stays_refused(engine):
 @pytest.mark.parametrize("name", REFUSING)
 def test_coupling_can_be_ignored(name):
     engine = replace(REFUSING[name], coupled="ignore")
-    (value,) = evaluate(HiddenMean().double(), points(8, 2), D(0), engine)
+    value = evaluate(HiddenMean().double(), points(8, 2), D(0), engine)
     assert value.isfinite().all()
 
 
 def test_what_ignoring_computes_is_the_derivative_of_the_sum():
     model, x = HiddenMean().double(), points(8, 2).requires_grad_()
-    (value,) = evaluate(model, x, D(1), AD(coupled="ignore"))
+    value = evaluate(model, x, D(1), AD(coupled="ignore"))
     (total,) = torch.autograd.grad(model(x).sum(), x)
     torch.testing.assert_close(value, total[:, 1:])
 
@@ -399,7 +399,7 @@ def test_the_probe_of_an_engine_leaves_no_trace(name):
     for _ in range(3):
         model.load_state_dict(state)
         torch.manual_seed(5)
-        results.append(evaluate(model, x, D(0), AD())[0])
+        results.append(evaluate(model, x, D(0), AD()))
     assert torch.equal(results[0], results[2])
     assert torch.equal(results[1], results[2])
 
@@ -454,7 +454,7 @@ def test_per_sample_engines_are_right_for_coupled_networks(name, engine, what):
     twin = plain(model)
     expected = by_hand(twin, x, what)
     with unchanged(model):
-        (value,) = evaluate(model, x, Laplacian() if what == "laplacian" else D(0), engine)
+        value = evaluate(model, x, Laplacian() if what == "laplacian" else D(0), engine)
         # Batch norm divides by small deviations, which magnifies rounding.
         torch.testing.assert_close(value, expected, rtol=1e-8, atol=1e-9)
         torch.testing.assert_close(
@@ -468,8 +468,8 @@ def test_per_sample_engines_are_right_for_coupled_networks(name, engine, what):
 @pytest.mark.parametrize("name", ["batch norm", "attention over the batch"])
 def test_the_per_sample_derivative_is_not_the_derivative_of_the_sum(name):
     model, x = made(COUPLED, name), points(6, 2)
-    (own,) = evaluate(model, x, D(0), PerSampleAD())
-    (ignored,) = evaluate(model, x, D(0), AD(coupled="ignore"))
+    own = evaluate(model, x, D(0), PerSampleAD())
+    ignored = evaluate(model, x, D(0), AD(coupled="ignore"))
     assert (own - ignored).abs().max() > 1e-3 * own.abs().max()
 
 
@@ -495,7 +495,7 @@ def test_batch_norm_keeps_tracking_after_a_per_sample_evaluation(engine):
 @pytest.mark.parametrize("name", every_engine(3e-2, 6))
 def test_all_engines_agree_where_samples_are_independent(name):
     model, x = made(UNCOUPLED, "attention over features"), points(6, 2)
-    (expected,) = evaluate(model, x, Laplacian(), PerSampleAD(method="loop"))
-    (value,) = evaluate(model, x, Laplacian(), every_engine(3e-2, 6)[name])
+    expected = evaluate(model, x, Laplacian(), PerSampleAD(method="loop"))
+    value = evaluate(model, x, Laplacian(), every_engine(3e-2, 6)[name])
     # At this step and accuracy differences of so smooth a network are exact to about 1e-8.
     torch.testing.assert_close(value, expected, rtol=1e-6, atol=1e-7)

@@ -182,7 +182,7 @@ def test_running_statistics_are_updated_as_in_any_forward_pass(layer, dtype):
     model, x = network(layer).to(dtype), points(6, 2, dtype)
     twin = copy.deepcopy(model)
     for _ in range(2):
-        (value,) = evaluate(model, x, D(), AD(coupled="ignore"))
+        value = evaluate(model, x, D(), AD(coupled="ignore"))
         expected = twin(x)
     # Two orders of the same sums; a unit in the last place of bfloat16 is a hundredth.
     tolerance = {torch.float64: 1e-12, torch.float32: 1e-5, torch.bfloat16: 3e-2}[dtype]
@@ -203,6 +203,6 @@ def test_several_evaluations_share_one_backward_pass(name):
     """The probe for coupled samples puts buffers back, which must not disturb the graphs of earlier evaluations."""
     engine = every_engine(1e-2, 2)[name]
     model, x = network(lambda: nn.BatchNorm1d(8).eval()), points(5, 2)
-    parts = [evaluate(model, x + shift, Laplacian(), engine)[0].square().mean() for shift in (0, 0.1, 0.2)]
+    parts = [evaluate(model, x + shift, Laplacian(), engine).square().mean() for shift in (0, 0.1, 0.2)]
     separate = sum(parameter_gradients(part, model) for part in parts)
     torch.testing.assert_close(parameter_gradients(sum(parts), model), separate, rtol=1e-9, atol=1e-9)

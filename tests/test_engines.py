@@ -14,7 +14,7 @@ from dudx import AD, FD, Along, D, Laplacian, PerSampleAD, Residual, evaluate
 def test_exact_engines_agree_with_the_closed_form(f, operator, truth, engine):
     x = points(4, f.dimensions)
     v = vectors(x)
-    (value,) = evaluate(f, x, operator(v), engine)
+    value = evaluate(f, x, operator(v), engine)
     # Derivatives up to order four are of order ten, and rounding is 1e-15 of that; 1e-9 leaves room.
     torch.testing.assert_close(value, truth(f, x, v), rtol=1e-9, atol=1e-9)
 
@@ -24,7 +24,7 @@ def test_operators_asked_for_together_are_those_asked_for_alone(engine):
     f, x = SMOOTH["3d-vector"], points(5, 3)
     v, w = vectors(x), vectors(x).flip(0)
     together = [D(0, 1), D(), Along(v), D(2, 2, 0), Along(w, 2), Along(v, 2), Laplacian(), D(0), D(0, 1)]
-    alone = [evaluate(f, x, operator, engine)[0] for operator in together]
+    alone = [evaluate(f, x, operator, engine) for operator in together]
     # The same sums in another order.
     torch.testing.assert_close(list(evaluate(f, x, together, engine)), alone, rtol=1e-12, atol=1e-12)
 
@@ -32,8 +32,8 @@ def test_operators_asked_for_together_are_those_asked_for_alone(engine):
 @pytest.mark.parametrize("chunk", [1, 3, 100])
 def test_per_sample_results_do_not_depend_on_the_chunk(chunk):
     f, x = SMOOTH["2d"], points(7, 2)
-    (whole,) = evaluate(f, x, Laplacian(), PerSampleAD())
-    (pieces,) = evaluate(f, x, Laplacian(), PerSampleAD(chunk=chunk))
+    whole = evaluate(f, x, Laplacian(), PerSampleAD())
+    pieces = evaluate(f, x, Laplacian(), PerSampleAD(chunk=chunk))
     torch.testing.assert_close(pieces, whole, rtol=1e-12, atol=1e-12)
 
 
@@ -55,7 +55,7 @@ def test_the_derivative_along_a_zero_vector_is_zero(name, order):
     f, x = SMOOTH["2d"], points(4, 2)
     v = vectors(x)
     v[1] = 0
-    (value,) = evaluate(f, x, Along(v, order), engine)
+    value = evaluate(f, x, Along(v, order), engine)
     assert value[1].item() == 0
     assert (value[[0, 2, 3]] != 0).all()
 
@@ -188,7 +188,7 @@ def test_a_small_step_along_a_vector_does_not_overflow_in_half_precision(name):
     first, second = evaluate(lambda x: x.sum(1, keepdim=True), x, [Along(v), Along(v, 2)], DIFFERENCE[name](step, 2))
     torch.testing.assert_close(first, v.sum(1, keepdim=True))
     torch.testing.assert_close(second, torch.zeros_like(second))
-    (curvature,) = evaluate(lambda x: 0.5 * x.square().sum(1, keepdim=True), x[:2], Along(v[:2], 2), FD(step))
+    curvature = evaluate(lambda x: 0.5 * x.square().sum(1, keepdim=True), x[:2], Along(v[:2], 2), FD(step))
     torch.testing.assert_close(curvature, torch.ones_like(curvature))
 
 

@@ -44,10 +44,10 @@ def test_a_network_that_differentiates_in_its_forward_is_probed(context):
     with context():
         assert not coupled(force, x)
         assert coupled(mixing, x)
-        (value,) = evaluate(force, x, D(0), AD())
+        value = evaluate(force, x, D(0), AD())
         with pytest.raises(CoupledModelError):
             evaluate(mixing, x, D(0), AD())
-    torch.testing.assert_close(value[:, :1].detach(), evaluate(force.potential, x, D(0, 0), AD())[0].detach())
+    torch.testing.assert_close(value[:, :1].detach(), evaluate(force.potential, x, D(0, 0), AD()).detach())
     assert not x.requires_grad
 
 
@@ -62,13 +62,13 @@ def test_a_network_that_differentiates_in_its_forward_is_explained_and_calibrate
 
 def test_a_network_that_differentiates_in_its_forward_has_the_sound_derivatives_too():
     x, model = points(8, 2), Force(mixing=True)
-    (expected,) = evaluate(model, x, Laplacian(), PerSampleAD(method="loop"))
-    (isolated,) = evaluate(isolate(model, x, exact=True), x, Laplacian(), AD())
+    expected = evaluate(model, x, Laplacian(), PerSampleAD(method="loop"))
+    isolated = evaluate(isolate(model, x, exact=True), x, Laplacian(), AD())
     torch.testing.assert_close(isolated, expected, rtol=1e-10, atol=1e-10)
     with running_statistics(model, x) as pointwise:
-        (slope,) = evaluate(pointwise, x, D(0), AD())
+        slope = evaluate(pointwise, x, D(0), AD())
         assert not coupled(pointwise, x)
-        (again,) = evaluate(pointwise, x, D(0), FD(1e-4))
+        again = evaluate(pointwise, x, D(0), FD(1e-4))
     torch.testing.assert_close(again, slope, rtol=1e-5, atol=1e-5)
     assert not model.norm.running_mean.requires_grad
 

@@ -5,18 +5,17 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from functools import lru_cache
 
 import torch
 from torch import Tensor
-from torch.autograd.function import BackwardCFunction, once_differentiable
 
 from dudx import checks
 from dudx.checks import Model
 from dudx.engines.base import Engine, RowsPerPoint
-from dudx.errors import UnsupportedError, first_line
-from dudx.kernels import differentiable_kernels
-from dudx.operators import Directional, Operator, Partial, fitting
+from dudx.engines.graph import differentiable_output, too_often
+from dudx.errors import first_line
+from dudx.operators import Directional, Operator, Partial, fitting, orders_of
 
 Axes = tuple[int, ...]
 
@@ -45,12 +44,16 @@ class AD(Engine):
         checks.choice(self.coupled, ("refuse", "ignore"), "coupled")
 
     def derivatives(self, model: Model, x: Tensor, operators: Sequence[Operator]) -> list[Tensor]:
+        operators = tuple(operators)
+        order = max(orders_of(operators), default=0)
+        if not order:
+            u = checks.forward(model, x.clone())
+            return [sum(operator.terms.values()) * u for operator in operators]
         differentiable = torch.is_grad_enabled()
         with torch.inference_mode(False), torch.enable_grad():
-            # A non-leaf copy: the model may not write into the user's points, nor a direction depend on this copy.
+            # The model gets a non-leaf copy of it: it may not write into the points, nor a direction depend on these.
             own = x.clone() if x.requires_grad else x.detach().clone().requires_grad_(True)
-            with differentiable_kernels():
-                u = checks.forward(model, own.clone())
+            u = differentiable_output(model, own, order)
             results = reverse_derivatives(u, own, operators, differentiable=differentiable)
         return results if differentiable else [result.detach() for result in results]
 
@@ -63,55 +66,93 @@ class AD(Engine):
         return RowsPerPoint(4, kept)
 
 
-def reverse_derivatives(u: Tensor, x: Tensor, operators: Sequence[Operator], *, differentiable: bool) -> list[Tensor]:
+@dataclass(frozen=True)
+class _Plan:
+    """Which gradients are taken, from the lowest order, and which partial derivatives are read off each."""
+
+    #: The highest order that occurs.
+    top: int
+    #: A partial derivative, and of its gradient the components that are wanted: (their axes, the last axis).
+    gradients: tuple[tuple[Axes, tuple[tuple[Axes, int], ...]], ...]
+
+
+def _plan(operators: tuple[Operator, ...]) -> _Plan:
+    for operator in operators:
+        if operator.holds_vectors:  # which a cache would keep alive
+            return _planned.__wrapped__(operators)
+    return _planned(operators)
+
+
+@lru_cache(maxsize=256)
+def _planned(operators: tuple[Operator, ...]) -> _Plan:
+    terms = {term for operator in operators for term in operator.terms}
+    partials = {term.axes for term in terms if isinstance(term, Partial)}
+    prefixes = gradients_needed(partials)
+    open_ = {*partials, *prefixes} - {()}
+    gradients = []
+    for prefix in prefixes:
+        read = {axes: _last(axes, prefix) for axes in sorted(open_) if _contains(axes, prefix, one_less=True)}
+        gradients.append((prefix, tuple(read.items())))
+        open_ -= read.keys()
+    return _Plan(max((term.order for term in terms), default=0), tuple(gradients))
+
+
+def _last(axes: Axes, prefix: Axes) -> int:
+    """The axis that a derivative has more than another."""
+    (axis,) = (Counter(axes) - Counter(prefix)).elements()
+    return axis
+
+
+def reverse_derivatives(u: Tensor, x: Tensor, operators: tuple[Operator, ...], *, differentiable: bool) -> list[Tensor]:
     """Every operator applied to u, a function of x; u is (..., m) and x is (..., d)."""
-    if any(order > 1 for operator in operators for order in operator.orders):
-        _refuse_once_differentiable(u)
-    columns = [_Column(column, x, operators, differentiable) for column in u.unbind(-1)]
-    return [torch.stack([column.apply(operator) for column in columns], dim=-1) for operator in operators]
+    plan = _plan(operators)
+    # Each column keeps its axis of length 1: taking that off and putting it on again costs a node of the graph each.
+    if u.shape[-1] == 1:
+        column = _Column(u, x, plan, differentiable)
+        return [column.apply(operator) for operator in operators]
+    columns = [_Column(column, x, plan, differentiable) for column in u.split(1, dim=-1)]
+    return [torch.cat([column.apply(operator) for column in columns], dim=-1) for operator in operators]
 
 
 class _Column:
     """The derivatives of one output: each gradient is taken once and shared by all the terms that need it."""
 
-    def __init__(self, u: Tensor, x: Tensor, operators: Sequence[Operator], differentiable: bool):
-        self.x = x
-        self.value = u
-        self.differentiable = differentiable
+    def __init__(self, u: Tensor, x: Tensor, plan: _Plan, differentiable: bool):
+        self.x, self.value, self.plan, self.differentiable = x, u, plan, differentiable
         self.gradients: dict[object, Tensor] = {}
-        terms = {term for operator in operators for term in operator.terms}
-        self.top = max((term.order for term in terms), default=0)
         self.partials: dict[Axes, Tensor] = {(): u}
-        for prefix in gradients_needed(term.axes for term in terms if isinstance(term, Partial)):
+        for prefix, components in plan.gradients:
             gradient = self._gradient(self.partials[prefix], prefix, len(prefix))
-            for axis in range(x.shape[-1]):
-                self.partials.setdefault(tuple(sorted((*prefix, axis))), gradient[..., axis])
+            for axes, axis in components:
+                self.partials[axes] = gradient.narrow(-1, axis, 1)
 
     def _gradient(self, value: Tensor, key: object, order: int) -> Tensor:
         """The gradient of a derivative of the given order, computed once for each key."""
-        if key not in self.gradients:
-            if value.requires_grad:
-                # Without a backward pass to come, a gradient of the highest order is not differentiated again.
-                self.gradients[key] = _gradient(value, self.x, self.differentiable or order + 1 < self.top)
-            else:  # constant in x, for instance beyond a polynomial's degree
-                self.gradients[key] = torch.zeros_like(self.x)
-        return self.gradients[key]
+        known = self.gradients.get(key)
+        if known is not None:
+            return known
+        if value.requires_grad:
+            # Without a backward pass to come, a gradient of the highest order is not differentiated again.
+            gradient = _gradient(value, self.x, self.differentiable or order + 1 < self.plan.top)
+        else:  # constant in x, for instance beyond a polynomial's degree
+            gradient = torch.zeros_like(self.x)
+        self.gradients[key] = gradient
+        return gradient
 
     def _along(self, term: Directional) -> Tensor:
         along, key = self.value, ()
         for order in range(term.order):
-            along = (self._gradient(along, key, order) * term.direction).sum(-1)
+            along = (self._gradient(along, key, order) * term.direction).sum(-1, keepdim=True)
             key = (id(term.direction), order)
         return along
 
     def apply(self, operator: Operator) -> Tensor:
-        total = torch.zeros_like(self.value) if not operator.terms else None
+        total: Tensor | None = None
         for term, coefficient in operator.terms.items():
             value = self._along(term) if isinstance(term, Directional) else self.partials[term.axes]
             scaled = value if coefficient == 1 else coefficient * value
             total = scaled if total is None else total + scaled
-        assert total is not None
-        return total
+        return torch.zeros_like(self.value) if total is None else total
 
 
 def _gradient(value: Tensor, x: Tensor, create_graph: bool) -> Tensor:
@@ -128,37 +169,8 @@ def _gradient(value: Tensor, x: Tensor, create_graph: bool) -> Tensor:
     except torch.cuda.OutOfMemoryError:
         raise
     except RuntimeError as error:
-        raise _too_often(first_line(error)) from error
+        raise too_often(first_line(error)) from error
     return gradient
-
-
-#: What every backward pass decorated by once_differentiable has for its code.
-_ONCE = once_differentiable(lambda ctx: None).__code__
-
-
-def _refuse_once_differentiable(u: Tensor) -> None:
-    """Raise an error for a function whose gradient torch takes for a constant: the rest would be computed without it.
-
-    Torch itself raises one only where gradients of all leaves are asked for, and here it is that of the points.
-    """
-    seen, ahead = set(), [u.grad_fn]
-    while ahead:
-        node = ahead.pop()
-        if node is None or node in seen:
-            continue
-        seen.add(node)
-        if isinstance(node, BackwardCFunction):
-            function: Any = node._forward_cls  # type: ignore[attr-defined]
-            if getattr(function.backward, "__code__", None) is _ONCE:
-                raise _too_often(f"{function.__name__} is marked once_differentiable")
-        ahead.extend(following for following, _ in node.next_functions)
-
-
-def _too_often(reason: str) -> UnsupportedError:
-    return UnsupportedError(
-        f"This network cannot be differentiated automatically as often as was asked ({reason}). Differences need no "
-        "such thing: dudx.FD().calibrated(model, x, operators, reference='differences')."
-    )
 
 
 def gradients_needed(wanted: Iterable[Axes]) -> list[Axes]:
@@ -185,5 +197,5 @@ def gradients_needed(wanted: Iterable[Axes]) -> list[Axes]:
     return sorted(chosen, key=len)
 
 
-def _contains(axes: Axes, prefix: Axes) -> bool:
-    return not Counter(prefix) - Counter(axes)
+def _contains(axes: Axes, prefix: Axes, one_less: bool = False) -> bool:
+    return not Counter(prefix) - Counter(axes) and (not one_less or len(prefix) == len(axes) - 1)

@@ -12,11 +12,12 @@ from dudx import checks
 from dudx.checks import Model
 from dudx.engines.autodiff import reverse_derivatives
 from dudx.engines.base import Engine
+from dudx.engines.graph import refuse_what_is_hidden
 from dudx.errors import InputError
 from dudx.kernels import differentiable_kernels
 from dudx.network.batches import batches_at_once, mapped, one_moved
 from dudx.network.sandbox import untracked_statistics
-from dudx.operators import Directional, Operator
+from dudx.operators import Directional, Operator, orders_of
 
 
 @dataclass(frozen=True)
@@ -52,17 +53,18 @@ class PerSampleAD(Engine):
         return results if differentiable else [result.detach() for result in results]
 
     def _looped(self, model: Model, x: Tensor, operators: Sequence[Operator], differentiable: bool) -> list[Tensor]:
-        pieces = []
+        pieces, order = [], max(orders_of(tuple(operators)), default=0)
         for i in range(len(x)):
             own = _own(x[i])
             with differentiable_kernels():
                 u = checks.forward(model, torch.cat([x[:i], own.unsqueeze(0), x[i + 1 :]]))[i]
+            refuse_what_is_hidden(u, order)
             values = reverse_derivatives(u, own, _at(operators, i), differentiable=differentiable)
             pieces.append(values if differentiable else [value.detach() for value in values])
         return [torch.stack(column) for column in zip(*pieces, strict=True)]
 
     def _vectorised(self, model: Model, x: Tensor, operators: Sequence[Operator], differentiable: bool) -> list[Tensor]:
-        pieces = []
+        pieces, order = [], max(orders_of(tuple(operators)), default=0)
         numbers = torch.arange(len(x), device=x.device)
         chunk = self.chunk or batches_at_once(len(x))
         for start in range(0, len(x), chunk):
@@ -71,6 +73,7 @@ class PerSampleAD(Engine):
             with differentiable_kernels():
                 outputs = mapped(model, one_moved(x, own, numbers[rows]))
             u = outputs[numbers[: len(own)], numbers[rows]]
+            refuse_what_is_hidden(u, order)
             values = reverse_derivatives(u, own, _at(operators, rows), differentiable=differentiable)
             pieces.append(values if differentiable else [value.detach() for value in values])
         return [torch.cat(column) for column in zip(*pieces, strict=True)]
@@ -81,11 +84,11 @@ def _own(x: Tensor) -> Tensor:
     return x.clone() if x.requires_grad else x.detach().clone().requires_grad_(True)
 
 
-def _at(operators: Sequence[Operator], rows: int | slice) -> list[Operator]:
+def _at(operators: Sequence[Operator], rows: int | slice) -> tuple[Operator, ...]:
     """The operators at some samples: their directions cut down to the vectors there, and still shared."""
     terms = (term for operator in operators for term in operator.terms)
     here = {id(t.direction): t.direction[rows] for t in terms if isinstance(t, Directional)}
-    return [
+    return tuple(
         Operator(
             {
                 Directional(here[id(term.direction)], term.order)
@@ -95,4 +98,4 @@ def _at(operators: Sequence[Operator], rows: int | slice) -> list[Operator]:
             }
         )
         for operator in operators
-    ]
+    )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from abc import abstractmethod
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Self
 
@@ -18,7 +18,7 @@ from dudx.engines.base import Engine, Prepared, RowsPerPoint
 from dudx.engines.difference.calibration import Calibration, find_eps
 from dudx.engines.difference.plan import HALF, Step, prepare
 from dudx.errors import InputError, StepNotSetError
-from dudx.operators import Directional, Operator, fitting
+from dudx.operators import Directional, Operator, fitting, orders_of
 
 
 @dataclass(frozen=True)
@@ -33,7 +33,7 @@ class Difference(Engine):
     one_step = True  # whether all orders share one step, and so the evaluations that go with it
 
     @abstractmethod
-    def steps_for(self, orders: Iterable[int], x: Tensor) -> dict[int, Step]:
+    def steps_for(self, orders: Collection[int], x: Tensor) -> dict[int, Step]:
         """The step of each order; orders that share a step also share evaluations of the network."""
 
     @abstractmethod
@@ -45,17 +45,17 @@ class Difference(Engine):
         return set(orders)
 
     def derivatives(self, model: Model, x: Tensor, operators: Sequence[Operator]) -> list[Tensor]:
-        return self.prepared(x, operators)(model, x)
+        plan = self.prepared(x, operators)
+        return plan.run(model, x, plan.tensors)
 
     def prepared(self, x: Tensor, operators: Sequence[Operator]) -> Prepared:
-        orders = sorted({order for operator in operators for order in operator.orders if order})
-        return prepare(x, operators, self.steps_for(orders, x), self.accuracy)
+        operators = tuple(operators)
+        return prepare(x, operators, self.steps_for(orders_of(operators), x), self.accuracy)
 
     def rows(self, x: Tensor, operators: Sequence[Operator]) -> RowsPerPoint:
         """The evaluations a point takes, whatever the steps are; none are drawn for it."""
-        operators = fitting(operators, x)
-        orders = {order for operator in operators for order in operator.orders if order}
-        stand_ins = {order: 1.0 if self.one_step else float(order) for order in sorted(orders)}
+        operators = tuple(fitting(operators, x))
+        stand_ins = {order: 1.0 if self.one_step else float(order) for order in orders_of(operators)}
         evaluations = prepare(x, operators, stand_ins, self.accuracy).rows
         return RowsPerPoint(evaluations, evaluations)
 
@@ -152,11 +152,13 @@ class FD(Difference):
         if self.step is not None:
             object.__setattr__(self, "step", _step(self.step))
 
-    def steps_for(self, orders: Iterable[int], x: Tensor) -> dict[int, Step]:
-        orders = list(orders)
-        if self.step is None and orders:
-            raise self._unset()
-        return {order: _fitting(self.step, x) for order in orders}
+    def steps_for(self, orders: Collection[int], x: Tensor) -> dict[int, Step]:
+        if self.step is None:
+            if orders:
+                raise self._unset()
+            return {}
+        step = _fitting(self.step, x) if isinstance(self.step, tuple) else self.step
+        return dict.fromkeys(orders, step)
 
     def with_calibrations(self, calibrations: Mapping[int, Calibration]) -> Self:
         if not calibrations:
@@ -200,8 +202,7 @@ class EFD(Difference):
         if self.steps is not None:
             object.__setattr__(self, "steps", _step_by_order(self.steps, "EFD"))
 
-    def steps_for(self, orders: Iterable[int], x: Tensor) -> dict[int, Step]:
-        orders = list(orders)
+    def steps_for(self, orders: Collection[int], x: Tensor) -> dict[int, Step]:
         if self.steps is None and orders:
             raise self._unset()
         given = self.steps or {}
@@ -267,8 +268,7 @@ class SFD(Difference):
         assert self.steps is not None
         return list(self.steps.values()) if isinstance(self.steps, Mapping) else list(self.steps)
 
-    def steps_for(self, orders: Iterable[int], x: Tensor) -> dict[int, Step]:
-        orders = list(orders)
+    def steps_for(self, orders: Collection[int], x: Tensor) -> dict[int, Step]:
         if not orders:
             return {}
         if self.steps is None:

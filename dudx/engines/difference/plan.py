@@ -1,4 +1,4 @@
-"""A request of operators as shifted batches: planned once, evaluated in a single forward pass."""
+"""A request of operators as shifted batches: planned once, evaluated in a single forward pass and one product."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ HALF = (torch.float16, torch.bfloat16)
 #: A term without its tensors: the axes of a partial derivative, or the number of a direction and the order.
 _Partial = tuple[int, ...]
 _Along = tuple[str, int, int]
-_Request = tuple[tuple[tuple[_Partial | _Along, float], ...], ...]
+_Terms = tuple[tuple[tuple[_Partial | _Along, float], ...], ...]
 
 
 @dataclass(frozen=True)
@@ -35,147 +35,195 @@ class _Frame:
 
 
 @dataclass(frozen=True)
-class _Row:
-    """A weighted sum over all nodes, still to be divided by the step along each of `axes`."""
+class _Sum:
+    """A weighted sum over all nodes, part of an operator, still to be divided by the step along each of `axes`."""
 
+    operator: int
     frame: _Frame | None
     axes: tuple[int, ...]
     weights: tuple[float, ...]
 
 
 @dataclass(frozen=True, eq=False)
-class Plan:
+class Stencil:
     """Which shifted batches are evaluated, and how they are combined into operators."""
 
+    operators: int
     center: bool
     frames: dict[_Frame, tuple[tuple[int, ...], ...]]
-    rows: tuple[tuple[_Row, ...], ...]
+    sums: tuple[_Sum, ...]
 
     @property
     def nodes(self) -> int:
         """How many rows pass through the network for each point."""
         return self.center + sum(map(len, self.frames.values()))
 
-    @lru_cache(maxsize=8)  # noqa: B019  (plans are cached for good themselves)
+    @lru_cache(maxsize=8)  # noqa: B019  (stencils are cached for good themselves)
     def constants(self, dtype: torch.dtype, device: torch.device) -> tuple[Tensor, ...]:
-        """The offsets of each frame and the weights of each row, as data: in a compiled graph they would be clutter."""
-        weights = [row.weights for rows in self.rows for row in rows]
+        """The weights (sums, nodes), then the offsets of each frame, as data: in a compiled graph they are clutter."""
         with torch.inference_mode(False):
-            return tuple(torch.tensor(list(c), dtype=dtype, device=device) for c in (*self.frames.values(), *weights))
+            weights = torch.tensor([one.weights for one in self.sums], dtype=dtype, device=device)
+            offsets = [torch.tensor(list(o), dtype=dtype, device=device) for o in self.frames.values()]
+        return weights.view(len(self.sums), self.nodes), *offsets
+
+    def evaluated(self, model: Model, x: Tensor, shifts: Tensor, weights: Tensor, scales: Tensor) -> list[Tensor]:
+        """One forward pass, one product; `scales` (sums, 1) or (sums, B) are the powers of the inverse steps."""
+        shifted = x + (shifts if shifts.dtype == x.dtype else shifts.to(x.dtype))
+        u = checks.forward(model, shifted.view(-1, x.shape[1]))
+        # Differences of half-precision outputs are exact in single precision; their sums in half precision are not.
+        wide = u.float() if u.dtype in HALF else u
+        table = torch.mm(weights if weights.dtype == wide.dtype else weights.to(wide.dtype), wide.view(self.nodes, -1))
+        table = table.view(len(self.sums), len(x), -1) * scales.unsqueeze(2)
+        results: list[Tensor | None] = [None] * self.operators
+        for one, values in zip(self.sums, table.unbind(), strict=True):
+            already = results[one.operator]
+            results[one.operator] = values if already is None else already + values
+        return [(u.new_zeros(len(x), u.shape[1]) if r is None else r).to(u.dtype) for r in results]
 
 
 @lru_cache(maxsize=256)
-def plan(
-    request: _Request, dimensions: int, step_of: tuple[tuple[int, int], ...], per_axis: bool, accuracy: int
-) -> Plan:
+def stencil(
+    request: _Terms, dimensions: int, step_of: tuple[tuple[int, int], ...], per_axis: bool, accuracy: int
+) -> Stencil:
     """Merge the stencils of all terms; nodes of one frame that coincide are evaluated once."""
     number = dict(step_of)
-    sums: list[dict[tuple[_Frame | None, tuple[int, ...]], dict[tuple[_Frame | None, tuple[int, ...]], float]]] = []
-    for operator in request:
-        groups: dict = {}
-        for term, coefficient in operator:
+    groups: dict[tuple[int, _Frame | None, tuple[int, ...]], dict[tuple[_Frame | None, tuple[int, ...]], float]] = {}
+    for operator, terms in enumerate(request):
+        for term, coefficient in terms:
             if term and isinstance(term[0], str):
                 _, direction, order = term
                 frame, axes = _Frame(number[order], direction), (0,) * order
-                stencil = tensor_product((order,), accuracy)
+                nodes = tensor_product((order,), accuracy)
             else:
                 frame, axes = (_Frame(number[len(term)]), term) if term else (None, ())
-                stencil = tensor_product(tuple(term.count(a) for a in range(dimensions)), accuracy)
+                nodes = tensor_product(tuple(term.count(a) for a in range(dimensions)), accuracy)
                 # Where all axes share one step, all terms of one order share one power of it.
                 axes = axes if per_axis else (0,) * len(axes)
-            weights = groups.setdefault((frame, axes), {})
-            for offset, weight in stencil.items():
+            weights = groups.setdefault((operator, frame, axes), {})
+            for offset, weight in nodes.items():
                 node = (frame, offset) if any(offset) else (None, ())
                 weights[node] = weights.get(node, 0.0) + coefficient * float(weight)
-        sums.append(groups)
 
-    used = {node for groups in sums for weights in groups.values() for node in weights}
+    used = {node for weights in groups.values() for node in weights}
     frames: dict[_Frame, tuple[tuple[int, ...], ...]] = {}
     for frame, offset in sorted(used, key=repr):
         if frame is not None:
             frames[frame] = (*frames.get(frame, ()), offset)
-    center = (None, ()) in used
+    center = (None, ()) in used or not used
     order = [(None, ())] * center + [(frame, offset) for frame, offsets in frames.items() for offset in offsets]
-    rows = tuple(
-        tuple(
-            _Row(frame, axes, tuple(weights.get(node, 0.0) for node in order))
-            for (frame, axes), weights in groups.items()
-        )
-        for groups in sums
+    sums = tuple(
+        _Sum(operator, frame, axes, tuple(weights.get(node, 0.0) for node in order))
+        for (operator, frame, axes), weights in groups.items()
     )
-    return Plan(center, frames, rows)
+    return Stencil(len(request), center, frames, sums)
 
 
-def prepare(x: Tensor, operators: Sequence[Operator], steps: Mapping[int, Step], accuracy: int) -> Prepared:
+def prepare(x: Tensor, operators: tuple[Operator, ...], steps: Mapping[int, Step], accuracy: int) -> Prepared:
     """Plan the operators; `steps` gives the step of each derivative order."""
+    moving = False
+    for step in steps.values():
+        moving = moving or isinstance(step, Tensor)
+    for operator in operators:
+        moving = moving or operator.holds_vectors
+    if moving:
+        return _moving(x, operators, steps, accuracy)
+    return _fixed(operators, tuple(steps.items()), accuracy, x.shape[1], x.dtype, x.device)
+
+
+@lru_cache(maxsize=256)
+def _fixed(
+    operators: tuple[Operator, ...],
+    steps: tuple[tuple[int, float | tuple[float, ...]], ...],
+    accuracy: int,
+    dimensions: int,
+    dtype: torch.dtype,
+    device: torch.device,
+) -> Prepared:
+    """The same steps at all points: shifts and scales are known beforehand."""
+    layout, distinct, _ = _planned(operators, dict(steps), accuracy, dimensions)
+    # Half precision is too coarse for a step and its inverse; they are rounded once they meet the points.
+    precise = torch.float32 if dtype in HALF else dtype
+    with torch.inference_mode(False), torch.no_grad():
+        widths = [torch.as_tensor(step, dtype=precise, device=device) for step in distinct]
+        constants = layout.constants(precise, device)
+        shifts, scales = _placed(layout, constants, widths, [], dimensions)
+    return Prepared((layout, "fixed"), _Fixed(layout), (shifts, constants[0], scales), layout.nodes)
+
+
+@dataclass(frozen=True)
+class _Fixed:
+    layout: Stencil
+
+    def __call__(self, model: Model, x: Tensor, tensors: Sequence[Tensor]) -> list[Tensor]:
+        return self.layout.evaluated(model, x, *tensors)
+
+
+def _moving(x: Tensor, operators: Sequence[Operator], steps: Mapping[int, Step], accuracy: int) -> Prepared:
+    """Steps or directions that differ from point to point: shifts and scales are part of the computation."""
+    layout, distinct, directions = _planned(operators, steps, accuracy, x.shape[1])
+    precise = torch.float32 if x.dtype in HALF else x.dtype
+    widths = [torch.as_tensor(step, dtype=precise, device=x.device) for step in distinct]
+    tensors = (*layout.constants(precise, x.device), *widths, *directions)
+    return Prepared((layout, len(widths)), _Moving(layout, len(widths)), tensors, layout.nodes)
+
+
+@dataclass(frozen=True)
+class _Moving:
+    layout: Stencil
+    widths: int
+
+    def __call__(self, model: Model, x: Tensor, tensors: Sequence[Tensor]) -> list[Tensor]:
+        first = 1 + len(self.layout.frames)
+        last = first + self.widths
+        shifts, scales = _placed(self.layout, tensors[:first], tensors[first:last], tensors[last:], x.shape[1])
+        return self.layout.evaluated(model, x, shifts, tensors[0], scales)
+
+
+def _planned(
+    operators: Sequence[Operator], steps: Mapping[int, Step], accuracy: int, dimensions: int
+) -> tuple[Stencil, list[Step], list[Tensor]]:
+    """The stencil of a request, its different steps and its directions."""
     directions: list[Tensor] = []
     request = tuple(tuple(_without_tensors(o, directions).items()) for o in operators)
     distinct, numbers = _distinct(steps)
     per_axis = any(isinstance(step, tuple) for step in distinct)
-    layout = plan(request, x.shape[1], tuple(sorted(numbers.items())), per_axis, accuracy)
-    # Half precision is too coarse for a step and its inverse; they are rounded once they meet the points.
-    precise = torch.float32 if x.dtype in HALF else x.dtype
-    widths = [torch.as_tensor(step, dtype=precise, device=x.device) for step in distinct]
-    evaluation = _Evaluation(layout, len(widths))
-    tensors = (*layout.constants(precise, x.device), *widths, *directions)
-    return Prepared((layout, len(widths)), evaluation, tensors, rows=layout.nodes)
+    return stencil(request, dimensions, tuple(sorted(numbers.items())), per_axis, accuracy), distinct, directions
 
 
 def differences(
     model: Model, x: Tensor, operators: Sequence[Operator], steps: Mapping[int, Step], accuracy: int
 ) -> list[Tensor]:
     """Every operator at the points by central differences; `steps` gives the step of each derivative order."""
-    return prepare(x, operators, steps, accuracy)(model, x)
+    return prepare(x, tuple(operators), steps, accuracy)(model, x)
 
 
-@dataclass(frozen=True)
-class _Evaluation:
-    """A plan carried out: one forward pass, one weighted sum for each row."""
-
-    layout: Plan
-    widths: int
-
-    def __call__(self, model: Model, x: Tensor, tensors: Sequence[Tensor]) -> list[Tensor]:
-        given = iter(tensors)
-        offsets = {frame: next(given) for frame in self.layout.frames}
-        weights = [[next(given) for _ in rows] for rows in self.layout.rows]
-        widths = [next(given) for _ in range(self.widths)]
-        directions = list(given)
-        spans = {frame: _span(frame, widths, directions) for frame in self.layout.frames}
-        batches = [x.unsqueeze(0)] if self.layout.center else []
-        for frame, (shift, _) in spans.items():
-            batches.append(x + (offsets[frame].unsqueeze(1) * shift).to(x.dtype))
-        shifted = torch.cat(batches)
-        u = checks.forward(model, shifted.reshape(-1, x.shape[1]))
-        # Differences of half-precision outputs are exact in single precision; their sums in half precision are not.
-        wide = u.float() if u.dtype in HALF else u
-        flat = wide.reshape(len(shifted), -1)
-        pairs = zip(self.layout.rows, weights, strict=True)
-        return [self._combined(rows, of_rows, flat, spans).view(len(x), -1).to(u.dtype) for rows, of_rows in pairs]
-
-    def _combined(
-        self,
-        rows: Sequence[_Row],
-        weights: Sequence[Tensor],
-        flat: Tensor,
-        spans: Mapping[_Frame, tuple[Tensor, Tensor]],
-    ) -> Tensor:
-        total: Tensor | None = None
-        for row, of_row in zip(rows, weights, strict=True):
-            part = of_row.to(flat.dtype) @ flat
-            if row.frame is not None:
-                part = _scaled(part, spans[row.frame][1], row.axes)
-            total = part if total is None else total + part
-        return torch.zeros_like(flat[0]) if total is None else total
+def _placed(
+    layout: Stencil,
+    constants: Sequence[Tensor],
+    widths: Sequence[Tensor],
+    directions: Sequence[Tensor],
+    dimensions: int,
+) -> tuple[Tensor, Tensor]:
+    """Where the nodes lie, (nodes, B or 1, d), and what each sum is multiplied with, (sums, B or 1)."""
+    weights, *offsets = constants
+    spans = {frame: _span(frame, widths, directions) for frame in layout.frames}
+    shifts = [offset.unsqueeze(1) * shift for offset, (shift, _) in zip(offsets, spans.values(), strict=True)]
+    scales = [_power(spans[one.frame][1], one.axes) if one.frame else weights.new_ones(1) for one in layout.sums]
+    if layout.center:
+        shifts.insert(0, weights.new_zeros(1, 1, dimensions))
+    points = max(shift.shape[1] for shift in shifts)
+    return (
+        torch.cat([shift.expand(-1, points, dimensions) for shift in shifts]),
+        torch.stack([scale.expand(points) for scale in scales]) if scales else weights.new_ones(0, 1),
+    )
 
 
-def _scaled(part: Tensor, inverse: Tensor, axes: Sequence[int]) -> Tensor:
-    """The weighted sum times the inverse step along each axis; steps may differ from axis to axis or point to point."""
-    if inverse.ndim == 2:
-        return (part.view(len(inverse), -1) * inverse ** len(axes)).flatten()
+def _power(inverse: Tensor, axes: Sequence[int]) -> Tensor:
+    """The product of the inverse steps along each axis; they may differ from axis to axis or from point to point."""
+    total = inverse.new_ones(1)
     for axis in axes:
-        part = part * (inverse if inverse.ndim == 0 else inverse[axis])
-    return part
+        total = total * (inverse.flatten() if inverse.ndim != 1 else inverse[axis])
+    return total
 
 
 def _without_tensors(operator: Operator, directions: list[Tensor]) -> dict[_Partial | _Along, float]:

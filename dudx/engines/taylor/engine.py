@@ -44,15 +44,17 @@ class Taylor(Engine):
         checks.choice(self.coupled, ("refuse", "ignore"), "coupled")
 
     def derivatives(self, model: Model, x: Tensor, operators: Sequence[Operator]) -> list[Tensor]:
-        return self.prepared(x, operators)(model, x)
+        plan = self.prepared(x, operators)
+        return plan.run(model, x, plan.tensors)
 
     def prepared(self, x: Tensor, operators: Sequence[Operator]) -> Prepared:
-        vectors: list[Tensor] = []
-        if any(isinstance(term, Directional) for operator in operators for term in operator.terms):
-            plan = _plan(x.shape[1], tuple(_symbol(operator, x.shape[1], vectors) for operator in operators))
-        else:
-            plan = _plan_without_vectors(x.shape[1], tuple(operators))
-        return Prepared(plan, plan, (plan.constants(x.dtype, x.device), *vectors), rows=1 + len(plan.seeds))
+        operators = tuple(operators)
+        for operator in operators:
+            if operator.holds_vectors:
+                vectors: list[Tensor] = []
+                plan = _plan(x.shape[1], tuple(_symbol(operator, x.shape[1], vectors) for operator in operators))
+                return _prepared(plan, x.dtype, x.device, *vectors)
+        return _without_vectors(x.shape[1], operators, x.dtype, x.device)
 
 
 @dataclass(frozen=True)
@@ -144,9 +146,16 @@ def _symbol(operator: Operator, dimensions: int, vectors: list[Tensor]) -> tuple
 
 
 @lru_cache(maxsize=256)
-def _plan_without_vectors(dimensions: int, operators: tuple[Operator, ...]) -> _Plan:
+def _without_vectors(
+    dimensions: int, operators: tuple[Operator, ...], dtype: torch.dtype, device: torch.device
+) -> Prepared:
     """Operators are compared faster than their symbols, but may hold vectors, which a cache would keep alive."""
-    return _plan(dimensions, tuple(_symbol(operator, dimensions, []) for operator in operators))
+    plan = _plan(dimensions, tuple(_symbol(operator, dimensions, []) for operator in operators))
+    return _prepared(plan, dtype, device)
+
+
+def _prepared(plan: _Plan, dtype: torch.dtype, device: torch.device, *vectors: Tensor) -> Prepared:
+    return Prepared(plan, plan, (plan.constants(dtype, device), *vectors), rows=1 + len(plan.seeds))
 
 
 @lru_cache(maxsize=256)

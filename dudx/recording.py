@@ -1,0 +1,148 @@
+"""What a residual asks for: recorded when its function is first called, checked each time it is called again."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+import torch
+from torch import Tensor
+
+from dudx.fields import Linear, Shape
+from dudx.operators import Directional, Operator, fitting
+
+
+class OtherRequestError(Exception):
+    """The function asks for something else than what was recorded."""
+
+
+@dataclass(frozen=True)
+class Request:
+    """Everything a function asks for, in its order, and the distinct operators an engine computes for it.
+
+    Args:
+        asked: the expressions as the function makes them.
+        drawn: operators drawn at random while recording.
+        dimensions: the number of inputs, by which open Laplacians are written out.
+        directions: vectors that are data, and which; None where there is one that was computed or drawn, so that the
+            next call has others.
+    """
+
+    asked: tuple[Linear, ...]
+    drawn: tuple[Operator, ...]
+    dimensions: int
+    directions: Mapping[int, str] | None
+    operators: tuple[Operator, ...] = field(init=False)
+    #: For each expression asked for, the (output, operator) pairs it is the sum of.
+    places: tuple[tuple[tuple[int, int], ...], ...] = field(init=False)
+    #: The expressions in plain values.
+    shapes: tuple[Shape, ...] = field(init=False)
+
+    def __post_init__(self) -> None:
+        distinct: dict[Operator, int] = {}
+        places = tuple(
+            tuple(
+                (output, distinct.setdefault(operator.expanded(self.dimensions), len(distinct)))
+                for output, operator in linear.operators.items()
+            )
+            for linear in self.asked
+        )
+        object.__setattr__(self, "operators", tuple(distinct))
+        object.__setattr__(self, "places", places)
+        object.__setattr__(self, "shapes", tuple(linear.shape for linear in self.asked))
+
+    @property
+    def repeatable(self) -> bool:
+        """Whether the next call can use it: not where directions are drawn, or computed by the function itself."""
+        return not self.drawn and self.directions is not None
+
+    def fitting(self, x: Tensor) -> Request:
+        """The request itself, if its directions fit the points."""
+        if self.directions is None or self.directions:
+            fitting(self.operators, x)
+        return self
+
+    def with_data(self, data: Mapping[str, Tensor], x: Tensor) -> Request:
+        """The same request with the directions of another call."""
+        if not self.directions:
+            return self
+        now = {number: data[name] for number, name in self.directions.items()}
+        asked = tuple(
+            Linear({output: _redirected(operator, now) for output, operator in linear.operators.items()})
+            for linear in self.asked
+        )
+        names = {id(data[name]): name for name in self.directions.values()}
+        return Request(asked, (), self.dimensions, names).fitting(x)
+
+
+def _redirected(operator: Operator, now: Mapping[int, Tensor]) -> Operator:
+    return Operator(
+        {
+            Directional(now[id(term.direction)], term.order) if isinstance(term, Directional) else term: coefficient
+            for term, coefficient in operator.terms.items()
+        }
+    )
+
+
+class Recorder:
+    """Hands out placeholders and notes what was asked for."""
+
+    def __init__(self, inputs: tuple[str, ...], x: Tensor):
+        self.inputs, self.shape, self.like = inputs, (len(x), 1), x
+        self._asked: list[Linear] = []
+        self._drawn: list[Operator] = []
+        # NaN, so that a direction computed from a field's values is noticed: engines refuse directions with NaN.
+        self._placeholder = x.new_full(self.shape, float("nan"))
+
+    def of(self, linear: Linear) -> Tensor:
+        self._asked.append(linear)
+        return self._placeholder
+
+    def drawn(self, draw: Callable[[Tensor], Operator]) -> Operator:
+        self._drawn.append(draw(self.like))
+        return self._drawn[-1]
+
+    def request(self, data: Mapping[str, Tensor]) -> Request:
+        """What was asked for."""
+        names = {id(tensor): name for name, tensor in data.items()}
+        terms = [term for linear in self._asked for op in linear.operators.values() for term in op.terms]
+        vectors = [id(term.direction) for term in terms if isinstance(term, Directional)]
+        given = all(vector in names for vector in vectors)
+        directions = {vector: names[vector] for vector in vectors} if given else None
+        return Request(tuple(self._asked), tuple(self._drawn), len(self.inputs), directions)
+
+
+class Replay:
+    """Hands out the engine's results for what was recorded, as long as nothing else is asked for."""
+
+    def __init__(self, inputs: tuple[str, ...], x: Tensor, request: Request, computed: Sequence[Tensor]):
+        self.inputs, self.shape, self.like = inputs, (len(x), 1), x
+        self._request, self._computed = request, computed
+        self._one_output = computed[0].shape[1] == 1
+        self._number = self._draws = 0
+
+    def of(self, linear: Linear) -> Tensor:
+        number = self._number
+        request = self._request
+        if number >= len(request.places):
+            raise OtherRequestError
+        if torch.compiler.is_compiling():
+            if linear.shape != request.shapes[number]:
+                raise OtherRequestError
+        elif linear is not request.asked[number] and not linear.same(request.asked[number]):
+            raise OtherRequestError
+        self._number = number + 1
+        total: Tensor | None = None
+        for output, place in request.places[number]:
+            part = self._computed[place]
+            part = part if self._one_output else part[:, output : output + 1]
+            total = part if total is None else total + part
+        assert total is not None
+        return total
+
+    def drawn(self, draw: Callable[[Tensor], Operator]) -> Operator:
+        """The operator drawn while recording."""
+        self._draws += 1
+        if self._draws > len(self._request.drawn):
+            raise OtherRequestError
+        return self._request.drawn[self._draws - 1]
