@@ -152,15 +152,20 @@ class Residual:
         network, held, bind = unbound(model)
 
         def run(
-            network: Any, held: tuple[Tensor, ...], x: Tensor, planned: tuple[Tensor, ...], given: tuple[Tensor, ...]
+            network: Any,
+            residual: Residual,
+            held: tuple[Tensor, ...],
+            x: Tensor,
+            planned: tuple[Tensor, ...],
+            given: tuple[Tensor, ...],
         ) -> Any:
             computed = plan.run(bind(network, *held), x, planned)
-            return finish(self._combined(computed, places, x, dict(zip(names, given, strict=True))))
+            return finish(residual._combined(computed, places, x, dict(zip(names, given, strict=True))))
 
         given = shapes(x, *held, *plan.tensors, *tensors)
         key = (plan.key, places, names, finish, torch.is_grad_enabled(), bind, given)
         assert self._compiled is not None
-        return self._compiled(key, run, network, held, x, plan.tensors, tensors)
+        return self._compiled(key, run, network, self, held, x, plan.tensors, tensors)
 
     def _asked(self, x: Tensor, data: Mapping[str, Tensor]) -> list[tuple[int, Operator]]:
         recorder = _Recorder(self.inputs, x)
