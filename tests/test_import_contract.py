@@ -32,7 +32,7 @@ def test_imports_go_downwards() -> None:
         ("rooms", "engines/base.py", "import dudx", "dudx.engines.base -> dudx (l."),  # which brings everything along
         ("rooms", "streaming.py", "import dudx.lab.plots", "dudx.streaming -> dudx.lab.plots"),
         ("rooms", "novelty.py", "", "dudx.novelty"),  # belongs nowhere
-        ("laboratory", "lab/problems/base.py", "import dudx.lab.run.settings", "dudx.lab.problems.base -> dudx.lab.run"),
+        ("laboratory", "lab/problems/base.py", "import dudx.lab.run.settings", "problems.base -> dudx.lab.run"),
         ("laboratory", "lab/sweep/table.py", "from dudx.lab import cli", "dudx.lab.sweep.table -> dudx.lab.cli"),
         ("circles", "engines/base.py", "import dudx.engines.autodiff", ".base -> .autodiff (1 import)"),
     ],
