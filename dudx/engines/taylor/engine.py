@@ -15,9 +15,11 @@ from dudx.checks import Model
 from dudx.engines.base import Engine, Prepared
 from dudx.engines.taylor.jet import Jet
 from dudx.engines.taylor.layout import Layout
-from dudx.engines.taylor.rules import elementwise, layers, linear  # noqa: F401  (importing them fills the table)
 from dudx.engines.taylor.symbols import Monomial, Symbol, closure, mixing
 from dudx.operators import Directional, Operator
+from dudx.registry import modules_in
+
+list(modules_in("dudx.engines.taylor.rules"))  # importing them fills the table
 
 
 @dataclass(frozen=True)
