@@ -2,7 +2,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 READY := .venv/.ready
 
-.PHONY: setup test lint types demo bench bench-peers clean
+.PHONY: setup test test-oldest lint types demo bench bench-peers clean
 
 setup: $(READY)
 
@@ -17,9 +17,25 @@ $(READY): pyproject.toml constraints.txt
 test: $(READY)
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -q -n auto
 
+# The tests of the library on the oldest torch that pyproject.toml promises, in an environment of its own. From PyPI that
+# torch brings CUDA along, some gigabytes; an index of CPU builds does not:
+# make test-oldest PIP_INDEX_URL=https://download.pytorch.org/whl/cpu PIP_EXTRA_INDEX_URL=https://pypi.org/simple
+TORCH ?= 2.9.0
+OLDEST := .venv-torch-$(TORCH)
+
+test-oldest: $(OLDEST)/.ready
+	OMP_NUM_THREADS=1 $(OLDEST)/bin/python -m pytest -q -n auto tests --ignore tests/lab
+
+$(OLDEST)/.ready: pyproject.toml
+	$(PYTHON) -m venv $(OLDEST)
+	$(OLDEST)/bin/python -m pip install --quiet --upgrade pip
+	$(OLDEST)/bin/python -m pip install --quiet "torch==$(TORCH)" --editable ".[lab,tests]"
+	@touch $(OLDEST)/.ready
+
 lint: $(READY)
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
+	$(BIN)/lint-imports
 
 types: $(READY)
 	$(BIN)/pyright
@@ -39,4 +55,4 @@ bench-peers: $(READY)
 	cd benchmarks && ../$(BIN)/python -m peers.report
 
 clean:
-	rm -rf .venv out
+	rm -rf .venv .venv-torch-* out

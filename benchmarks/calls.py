@@ -5,6 +5,7 @@ python benchmarks/calls.py
 
 from __future__ import annotations
 
+import itertools
 import sys
 from pathlib import Path
 from types import FrameType
@@ -31,10 +32,11 @@ def counted(call: Any) -> tuple[int, int]:
         call()
     finally:
         sys.setprofile(None)
-    return len(files), sum(a != b for a, b in zip(files, files[1:], strict=False))
+    return len(files), sum(a != b for a, b in itertools.pairwise(files))
 
 
 def main() -> None:
+    """Print a row for each."""
     torch.manual_seed(0)
     model = nn.Sequential(nn.Linear(2, 24), nn.Tanh(), nn.Linear(24, 24), nn.Tanh(), nn.Linear(24, 1))
     x = torch.rand(256, 2)

@@ -8,6 +8,7 @@ Every subject takes its step in turn, so that whatever else the machine does fal
 from __future__ import annotations
 
 import argparse
+import itertools
 import statistics
 import time
 from collections.abc import Callable
@@ -25,7 +26,7 @@ def network(width: int, depth: int) -> nn.Module:
     """A tanh network of two inputs and one output."""
     torch.manual_seed(0)
     sizes = [2, *[width] * depth]
-    layers = [m for a, b in zip(sizes, sizes[1:], strict=False) for m in (nn.Linear(a, b), nn.Tanh())]
+    layers = [m for a, b in itertools.pairwise(sizes) for m in (nn.Linear(a, b), nn.Tanh())]
     return nn.Sequential(*layers, nn.Linear(width, 1))
 
 
@@ -97,6 +98,7 @@ def measured(subjects: dict[str, Step], repeats: int, clock: Callable[[], float]
 
 
 def main() -> None:
+    """Print a row for each."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--width", type=int, default=24)
     parser.add_argument("--depth", type=int, default=3)

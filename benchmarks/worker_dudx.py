@@ -46,7 +46,8 @@ def engine(name: str, problem: str, inputs: int) -> dudx.Engine:
 class TrainingStep(TorchStep):
     """The residual's mean square and its gradient in the parameters, by `Residual.loss` and `dudx.backward`.
 
-    Case keys: "engine", and if wanted "compile" (True) and "chunk" (points in a slice, or "auto").
+    Case keys: "engine", and if wanted "compile" (True), "chunk" (points in a slice, or "auto") and "return" (True:
+    memory that a slice frees goes back to the system, as it does unless `dudx.keep_freed_memory` is asked for).
     """
 
     def __init__(self, case: Mapping[str, Any]):
@@ -59,6 +60,8 @@ class TrainingStep(TorchStep):
         if self.chunk == "auto":
             rows = self.engine.rows(self.x, self.equation.operators(self.x))
             self.chunk = dudx.suggested_chunk(self.model, rows=rows)
+        if self.chunk is not None and not case.get("return"):
+            dudx.keep_freed_memory()
 
     @torch.no_grad()
     def compute(self) -> torch.Tensor:

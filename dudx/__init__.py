@@ -23,9 +23,10 @@ from dudx.errors import (
     UnsupportedError,
 )
 from dudx.fields import Field
+from dudx.memory import keep_freed_memory
 from dudx.network.detect import coupled
 from dudx.operators import Along, D, Laplacian, Operator, random_laplacian
-from dudx.recommendation import recommend
+from dudx.recommendation import Candidate, Recommendation, recommend
 from dudx.residual import Residual
 from dudx.streaming import backward, suggested_chunk
 
@@ -40,6 +41,7 @@ __all__ = [
     "Calibration",
     "CalibrationError",
     "CalibrationWarning",
+    "Candidate",
     "CompilationWarning",
     "CoupledModelError",
     "D",
@@ -52,6 +54,7 @@ __all__ = [
     "ModelError",
     "Operator",
     "PerSampleAD",
+    "Recommendation",
     "Residual",
     "StepNotSetError",
     "Taylor",
@@ -63,6 +66,7 @@ __all__ = [
     "find_eps",
     "frozen",
     "isolate",
+    "keep_freed_memory",
     "mixing_rule",
     "random_laplacian",
     "recommend",

@@ -8,6 +8,7 @@ import time
 import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from typing import overload
 
 import torch
 from torch import Tensor
@@ -17,35 +18,79 @@ from dudx.border import evaluate, prepared
 from dudx.checks import Model
 from dudx.compile.graphs import Compiled, shapes
 from dudx.coupling.isolation import Isolated, isolate
-from dudx.engines.autodiff import AD
+from dudx.engines import engines
 from dudx.engines.base import Engine
-from dudx.engines.difference.engine import FD
-from dudx.engines.per_sample import PerSampleAD
-from dudx.engines.taylor.engine import Taylor
 from dudx.errors import CalibrationWarning, DudxError, UnsupportedError
 from dudx.network.detect import coupled
 from dudx.operators import Directional, Operator, fitting
 from dudx.streaming import suggested_chunk
 
+#: By how much an engine with an error must be faster than an exact one to come before it.
+_PRICE_OF_ERROR = 1.25
+_CALIBRATED_ON = 1024
+
 
 @dataclass(frozen=True)
 class Candidate:
-    """An engine's time for one training step and its error, or why it cannot be used."""
+    """An engine's time for one training step and its error, or why it cannot be used.
+
+    >>> dudx.Candidate("AD", dudx.AD(), seconds=2e-3, error=0.0)
+    AD: 2.00 ms a step, error 0.0e+00
+    """
 
     name: str
     engine: Engine
     #: Seconds for the operators and the backward pass of their mean square; NaN where the engine failed.
-    seconds: float
+    seconds: float = float("nan")
     #: The largest difference from the exact derivatives, relative to their largest value; NaN where nothing is exact.
-    error: float
+    error: float = float("nan")
     note: str = ""
     #: Whether the step is one compiled graph, `Residual(..., compile=True)`.
     compiled: bool = False
 
+    def __repr__(self) -> str:
+        _, milliseconds, error, note = self.cells
+        return f"{self.name}: {milliseconds} ms a step, error {error}" + (f"; {note}" if note else "")
+
+    @property
+    def cells(self) -> tuple[str, str, str, str]:
+        """Its row of the table; what is not known is a dash."""
+        milliseconds = f"{1e3 * self.seconds:.2f}" if self.seconds == self.seconds else "-"
+        return self.name, milliseconds, f"{self.error:.1e}" if self.error == self.error else "-", self.note
+
+
+@dataclass(frozen=True, repr=False)
+class Recommendation(Sequence[Candidate]):
+    """The engines, the one to take first; printed it is a table.
+
+    >>> dudx.Recommendation((dudx.Candidate("AD", dudx.AD(), 2e-3, 0.0), dudx.Candidate("FD", dudx.FD(0.1))))
+    engine            ms a step     error   note
+    AD                     2.00   0.0e+00
+    FD                        -         -
+    """
+
+    candidates: tuple[Candidate, ...]
+
+    @overload
+    def __getitem__(self, index: int) -> Candidate: ...
+
+    @overload
+    def __getitem__(self, index: slice) -> tuple[Candidate, ...]: ...
+
+    def __getitem__(self, index: int | slice) -> Candidate | tuple[Candidate, ...]:
+        return self.candidates[index]
+
+    def __len__(self) -> int:
+        return len(self.candidates)
+
+    def __repr__(self) -> str:
+        rows = [("engine", "ms a step", "error", "note"), *(candidate.cells for candidate in self.candidates)]
+        return "\n".join(f"{name:16} {time:>10} {error:>9}   {note}".rstrip() for name, time, error, note in rows)
+
 
 def recommend(
-    model: Model, x: Tensor, operators: Sequence[Operator], repeats: int = 5, show: bool = True, compile: bool = False
-) -> list[Candidate]:
+    model: Model, x: Tensor, operators: Sequence[Operator], repeats: int = 5, compile: bool = False
+) -> Recommendation:
     """Time a training step with each engine on this network and batch; the fastest comes first.
 
     Differences come after an exact engine unless they are faster by a quarter, as their error is the price.
@@ -57,36 +102,42 @@ def recommend(
         x: a batch as it is used in training.
         operators: what the residual asks for; `residual.operators(x)` knows.
         repeats: interleaved repetitions, of which the median counts.
-        show: print the table.
         compile: time compiled graphs too, which takes some seconds for each to be made.
+
+    Returns:
+        A sequence of candidates; printed it is a table.
+
+    >>> model, x = torch.nn.Sequential(torch.nn.Linear(2, 8), torch.nn.Tanh(), torch.nn.Linear(8, 1)), torch.rand(64, 2)
+    >>> found = dudx.recommend(model, x, [dudx.Laplacian()], repeats=1)
+    >>> sorted(candidate.name for candidate in found)
+    ['AD', 'FD', 'Taylor']
+    >>> derivatives = dudx.evaluate(model, x, [dudx.Laplacian()], found[0].engine)
     """
     x = checks.points(x)
     operators = fitting(operators, x)
     mixed = coupled(model, x)
     target: Model = isolate(model, x, update_statistics=False) if mixed else model
-    exact = _exact(target, x, operators)
-    engines: list[tuple[str, Engine]] = [("AD", AD()), ("Taylor", Taylor())]
-    done: list[Candidate] = []
-    try:
-        engines.append(("FD", _calibrated(target, x if mixed else x[:1024], operators)))
-    except DudxError as error:
-        done.append(Candidate("FD", FD(), float("nan"), float("nan"), _first_sentence(error)))
+    candidates = [kind() for kind in engines().values() if kind.recommended]
+    exact = _exact(target, x, operators, [engine for engine in candidates if not engine.approximate])
+    failed: list[Candidate] = []
     running: list[tuple[Candidate, _Step]] = []
-    for name, engine in engines:
-        for compiled in (False, True) if compile and not mixed and not isinstance(engine, AD) else (False,):
-            step = _Step(target, x, operators, engine, compiled, sliced=not mixed)
-            candidate = Candidate(name + " compiled" * compiled, engine, float("nan"), float("nan"), compiled=compiled)
-            try:
-                values = evaluate(target, x, operators, engine)
+    for engine in candidates:
+        candidate = Candidate(type(engine).__name__, engine)
+        try:
+            engine = _calibrated(engine, target, x if mixed else x[:_CALIBRATED_ON], operators)
+            candidate = replace(candidate, engine=engine)
+            values = evaluate(target, x, operators, engine)
+            off = float("nan") if exact is None else max(map(_difference, values, exact))
+            compiles = compile and not mixed and prepared(target, x, operators, engine) is not None
+            for compiled in (False, True) if compiles else (False,):
+                name = type(engine).__name__ + " compiled" * compiled
+                note = "on dudx.isolate(model, x)" if mixed else ""
+                candidate = replace(candidate, name=name, error=off, note=note, compiled=compiled)
+                step = _Step(target, x, operators, engine, compiled, sliced=not mixed)
                 step()  # what is compiled is compiled here
-            except (DudxError, RuntimeError) as error:  # of torch's kinds where the gradient has no gradient
-                done.append(replace(candidate, note=_first_sentence(error)))
-                break
-            off = float("nan")
-            if exact is not None:
-                off = max(_difference(ours.detach(), true) for ours, true in zip(values, exact, strict=True))
-            note = "on dudx.isolate(model, x)" if mixed else step.note
-            running.append((replace(candidate, error=off, note=note), step))
+                running.append((replace(candidate, note=candidate.note or step.note), step))
+        except (DudxError, RuntimeError) as error:  # of torch's kinds where the gradient has no gradient
+            failed.append(replace(candidate, error=float("nan"), note=_first_sentence(error)))
     times: list[list[float]] = [[] for _ in running]
     for _ in range(repeats):
         for (_, step), seconds in zip(running, times, strict=True):
@@ -94,29 +145,31 @@ def recommend(
             step()
             seconds.append(time.perf_counter() - start)
     measured = [replace(c, seconds=statistics.median(t)) for (c, _), t in zip(running, times, strict=True)]
-    order = sorted(measured, key=lambda c: c.seconds * (1.25 if isinstance(c.engine, FD) else 1.0)) + done
+    order = sorted(measured, key=lambda c: c.seconds * (_PRICE_OF_ERROR if c.engine.approximate else 1.0)) + failed
     if mixed:
-        order.append(Candidate("PerSampleAD", PerSampleAD(), float("nan"), 0.0, "the reference; not timed, slow"))
-    if show:
-        _print(order)
-    return order
+        for_coupled = [kind() for kind in engines().values() if kind.coupled is None]
+        note = "the reference; not timed, slow"
+        order += [Candidate(type(engine).__name__, engine, error=0.0, note=note) for engine in for_coupled]
+    return Recommendation(tuple(order))
 
 
-def _exact(model: Model, x: Tensor, operators: Sequence[Operator]) -> tuple[Tensor, ...] | None:
-    """What errors are measured against, unless there is no engine that knows it."""
-    for engine in (AD(), Taylor()):
+def _exact(
+    model: Model, x: Tensor, operators: Sequence[Operator], engines: Sequence[Engine]
+) -> tuple[Tensor, ...] | None:
+    """What errors are measured against, unless none of the engines knows it."""
+    for engine in engines:
         with contextlib.suppress(UnsupportedError):
             return evaluate(model, x, operators, engine)
     return None
 
 
-def _calibrated(model: Model, x: Tensor, operators: Sequence[Operator]) -> FD:
+def _calibrated(engine: Engine, model: Model, x: Tensor, operators: Sequence[Operator]) -> Engine:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", CalibrationWarning)
         try:
-            return FD().calibrated(model, x, operators)
+            return engine.calibrated(model, x, operators)
         except UnsupportedError:  # by automatic differentiation
-            return FD().calibrated(model, x, operators, reference="differences")
+            return engine.calibrated(model, x, operators, reference="differences")
 
 
 class _Step:
@@ -175,17 +228,9 @@ def _parameters(model: Model) -> list[Tensor]:
 
 
 def _difference(ours: Tensor, true: Tensor) -> float:
-    scale = true.abs().amax().clamp(min=torch.finfo(true.dtype).tiny)
-    return float(((ours - true.detach()).abs().amax() / scale).detach())
+    ours, true = ours.detach(), true.detach()
+    return float((ours - true).abs().amax() / true.abs().amax().clamp(min=torch.finfo(true.dtype).tiny))
 
 
 def _first_sentence(error: Exception) -> str:
     return str(error).split(". ")[0].rstrip(".")
-
-
-def _print(candidates: Sequence[Candidate]) -> None:
-    print(f"{'engine':16} {'ms a step':>10} {'error':>9}   note")
-    for c in candidates:
-        milliseconds = f"{1e3 * c.seconds:.2f}" if c.seconds == c.seconds else "-"
-        error = f"{c.error:.1e}" if c.error == c.error else "-"
-        print(f"{c.name:16} {milliseconds:>10} {error:>9}   {c.note}")

@@ -148,15 +148,20 @@ class Residual:
         network, held, bind = unbound(model)
 
         def run(
-            network: Any, held: tuple[Tensor, ...], x: Tensor, planned: tuple[Tensor, ...], given: tuple[Tensor, ...]
+            network: Any,
+            residual: Residual,
+            held: tuple[Tensor, ...],
+            x: Tensor,
+            planned: tuple[Tensor, ...],
+            given: tuple[Tensor, ...],
         ) -> Any:
             computed = plan.run(bind(network, *held), x, planned)
-            return finish(self._combined(computed, request, x, dict(zip(names, given, strict=True))))
+            return finish(residual._combined(computed, request, x, dict(zip(names, given, strict=True))))
 
         given = shapes(x, *held, *plan.tensors, *tensors)
-        key = (plan.key, request.places, names, finish, torch.is_grad_enabled(), bind, given)
+        key = (plan.key, request.places, request.shapes, names, finish, torch.is_grad_enabled(), bind, given)
         assert self._compiled is not None
-        return self._compiled(key, run, network, held, x, plan.tensors, tensors)
+        return self._compiled(key, run, network, self, held, x, plan.tensors, tensors)
 
     def _known(self, x: Tensor, data: Mapping[str, Tensor]) -> Request | None:
         """What the function asked for when it was called like this before, if it can be relied on."""

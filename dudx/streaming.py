@@ -11,7 +11,6 @@ from torch import Tensor, nn
 
 from dudx.engines.base import RowsPerPoint
 from dudx.errors import InputError
-from dudx.memory import keep_freed_memory
 from dudx.network.detect import sliced
 
 
@@ -19,9 +18,8 @@ def backward(loss: Callable[..., Tensor], x: Tensor | Sequence[Tensor], chunk: i
     """Add the gradient of a mean loss to the parameters' `.grad`, slice by slice of the batch.
 
     The result is that of `loss(x).backward()` up to rounding, in the memory of one slice. Slices that fit into the
-    processor's cache are also faster, and what one frees is kept for the next (`dudx.memory`). A network whose samples
-    influence each other has no slices, and is refused; `isolate(model, x).at(which)`, made of the whole batch, has
-    them.
+    processor's cache are also faster, more so after `keep_freed_memory()`. A network whose samples influence each other
+    has no slices, and is refused; `isolate(model, x).at(which)`, made of the whole batch, has them.
 
     Args:
         loss: from a slice of the points to the mean over that slice; with several tensors, from a slice of each.
@@ -30,6 +28,12 @@ def backward(loss: Callable[..., Tensor], x: Tensor | Sequence[Tensor], chunk: i
 
     Returns:
         The loss of the whole batch, detached.
+
+    >>> model, x = torch.nn.Linear(2, 1), torch.rand(1000, 2)
+    >>> equation = dudx.Residual(lambda u: u.x + u.y, inputs=("x", "y"))
+    >>> loss = dudx.backward(lambda part: equation.loss(model, part, dudx.AD()), x, chunk=256)
+    >>> torch.allclose(loss, equation.loss(model, x, dudx.AD())), model.weight.grad is not None
+    (True, True)
     """
     tensors = (x,) if isinstance(x, Tensor) else tuple(x)
     if not tensors or any(not isinstance(t, Tensor) or t.ndim == 0 or len(t) != len(tensors[0]) for t in tensors):
@@ -41,8 +45,6 @@ def backward(loss: Callable[..., Tensor], x: Tensor | Sequence[Tensor], chunk: i
         chunk = count
     if isinstance(chunk, bool) or not isinstance(chunk, int) or chunk < 1:
         raise InputError(f"chunk must be a whole number of rows, 1 or more; got {chunk!r}.")
-    if chunk < count:
-        keep_freed_memory()
     total: Any = 0.0
     with sliced(count if chunk < count else 0):
         for slices in zip(*(t.split(chunk) for t in tensors), strict=True):
@@ -55,8 +57,8 @@ def backward(loss: Callable[..., Tensor], x: Tensor | Sequence[Tensor], chunk: i
     return total
 
 
-#: Bytes of one layer's activations in a pass, by measurement on widths 64, 128 and 256: with more, the next layer finds
-#: them gone from the cache; with less, the cost of each call shows.
+#: Bytes of one layer's activations that a thread has to do with in a pass, by measurement on widths 64, 128 and 256:
+#: with more, the next layer finds them gone from the cache; with less, the cost of each call shows.
 _LAYER = 2 * 2**20
 #: Bytes that a slice may keep for its backward pass, and how many tensors a layer keeps for each row.
 _KEPT, _TENSORS = 2**28, 3
@@ -65,12 +67,17 @@ _KEPT, _TENSORS = 2**28, 3
 def suggested_chunk(model: object, device: torch.device | str = "cpu", rows: RowsPerPoint | int = 4) -> int:
     """How many points a slice should have so that a layer's activations stay in the cache, a power of two.
 
-    On a GPU slices only save memory, so they are as large as keeps it busy.
+    The threads that torch works with (`torch.get_num_threads()`) share a slice, and each has a cache of its own. On a
+    GPU slices only save memory, so they are as large as keeps it busy.
 
     Args:
         model: its widest layer decides.
         device: where it runs.
         rows: what the engine makes of a point, `engine.rows(x, operators)`; a number stands for both.
+
+    >>> narrow, wide = torch.nn.Linear(2, 64), torch.nn.Linear(2, 256)
+    >>> dudx.suggested_chunk(narrow) == 4 * dudx.suggested_chunk(wide)
+    True
     """
     if torch.device(device).type != "cpu":
         return 2**16
@@ -78,6 +85,6 @@ def suggested_chunk(model: object, device: torch.device | str = "cpu", rows: Row
     weights = [p for p in model.parameters() if p.ndim == 2] if isinstance(model, nn.Module) else []
     widths = [p.shape[0] for p in weights] or [128] * 5
     size = weights[0].element_size() if weights else 4
-    by_cache = _LAYER / (max(widths) * size * rows.at_once)
+    by_cache = _LAYER * torch.get_num_threads() / (max(widths) * size * rows.at_once)
     by_memory = _KEPT / (sum(widths) * size * rows.kept * _TENSORS)
     return 2 ** max(4, min(16, int(math.log2(min(by_cache, by_memory)))))

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import copy
+import pickle
 import warnings
 from functools import partial
 
@@ -117,24 +119,19 @@ def test_data_may_come_in_any_order():
 
 def test_a_call_in_many_variables_checks_no_plan_number_by_number(monkeypatch):
     checked = []
-    original = compilation._only_what_may_change
 
-    def counted(function):
-        choose = original(function)
+    def counted(guards):
+        chosen = original(guards)
+        checked.append([guard.name for guard, keep in zip(guards, chosen, strict=True) if keep])
+        return chosen
 
-        def kept(guards):
-            chosen = choose(guards)
-            checked.append([guard.name for guard, keep in zip(guards, chosen, strict=True) if keep])
-            return chosen
-
-        return kept
-
-    monkeypatch.setattr(compilation, "_only_what_may_change", counted)
+    original = compilation._of_arguments
+    monkeypatch.setattr(compilation, "_of_arguments", counted)
     names = tuple(f"x{i}" for i in range(30))
     equation = Residual(lambda u: u.laplacian(), names, compile=True)
     equation.loss(nn.Linear(30, 1), torch.rand(4, 30), dudx.Taylor())
     (kept,) = checked
-    assert any(name.startswith("network") for name in kept)
+    assert any(name.startswith("arguments[0]") for name in kept)  # the network
     assert len(kept) < 150  # with the plan there are more than 30 for each of its parts
 
 
@@ -220,3 +217,24 @@ def test_operators_between_jets_and_tensors_compile(name, monkeypatch):
 
 def _network_around(function, x):
     return torch.tanh(0.3 * function(x)).sum(1, keepdim=True)
+
+
+def test_many_keys_of_one_function_have_a_graph_each(monkeypatch):
+    """Torch takes eight graphs for one function, and tells them apart by what is checked, in which the plan is not."""
+    monkeypatch.setattr(torch, "compile", partial(torch.compile, backend="eager"))
+    compiled, model = Compiled(), network()
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", CompilationWarning)
+        for _ in range(2):
+            for factor in range(12):
+                assert compiled(factor, lambda model, x, factor=factor: factor * x, model, torch.ones(())) == factor
+
+
+def test_a_copy_makes_graphs_of_its_own():
+    residual = Residual(burgers, ("x", "t"), compile=True)
+    residual.loss(network(), torch.rand(16, 2, dtype=torch.float64), dudx.Taylor())
+    for copied in (copy.deepcopy(residual), pickle.loads(pickle.dumps(residual))):
+        assert copied.compile_seconds == 0 < residual.compile_seconds
+        model, x = network(), torch.rand(16, 2, dtype=torch.float64)
+        assert torch.equal(copied.loss(model, x, dudx.Taylor()), residual.loss(model, x, dudx.Taylor()))
+        assert copied.compile_seconds > 0

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+import time
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -11,8 +13,8 @@ from torch import nn
 from torch.fx.experimental.proxy_tensor import make_fx
 
 from dudx import FD, Residual, Taylor
-from dudx.compile import graphs as compilation
-from dudx.compile.tanh import FastTanh, tanh
+from dudx.compile import tanh as module
+from dudx.compile.tanh import faster_tanh, replace_tanh, tanh
 
 
 @pytest.mark.parametrize("compiled", [False, True])
@@ -37,29 +39,31 @@ def test_its_ends_are_those_of_torch() -> None:
 @pytest.mark.parametrize(("dtype", "left"), [(torch.float32, 0), (torch.float64, 1), (torch.bfloat16, 1)])
 def test_only_single_precision_is_replaced(dtype: torch.dtype, left: int) -> None:
     graph = make_fx(lambda x: torch.tanh(2 * x) + 1, tracing_mode="fake")(torch.rand(3, dtype=dtype)).graph
-    FastTanh()(graph)
+    replace_tanh(graph)
     graph.lint()
     assert len(graph.find_nodes(op="call_function", target=torch.ops.aten.tanh.default)) == left
 
 
-def test_compiled_residuals_use_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    counts, replace = [], FastTanh.__call__
+def test_compiled_residuals_use_it(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    counts = []
 
-    def counted(self: FastTanh, graph: torch.fx.Graph) -> None:
+    def counted(graph: torch.fx.Graph) -> None:
         counts.append(len(graph.find_nodes(op="call_function", target=torch.ops.aten.tanh.default)))
-        replace(self, graph)
+        replace_tanh(graph)
 
-    monkeypatch.setattr(FastTanh, "__call__", counted)
-    monkeypatch.setattr(FastTanh, "uuid", lambda self: None)  # else a graph from torch's cache needs no pass
+    monkeypatch.setattr(module, "replace_tanh", counted)
+    file = tmp_path / "another.py"  # else a graph from torch's cache needs no pass
+    file.write_text(str(time.time_ns()))
+    monkeypatch.setattr(module, "__file__", str(file))
     model = nn.Sequential(nn.Linear(2, 5), nn.Tanh(), nn.Linear(5, 1))
     Residual(lambda u: u.laplacian(), ("x", "y"), compile=True).loss(model, torch.rand(7, 2), Taylor())
     assert max(counts) > 0
 
 
 def test_a_pass_of_the_users_own_is_left_in_place() -> None:
-    assert compilation._faster_functions()
+    assert faster_tanh()
     with torch._inductor.config.patch(post_grad_custom_post_pass=lambda graph: None):
-        assert compilation._faster_functions() == {}
+        assert faster_tanh() == {}
 
 
 @pytest.mark.parametrize("engine", [Taylor(), FD(0.1)], ids=repr)

@@ -1,10 +1,12 @@
 from __future__ import annotations
 
+import itertools
+
 import torch
 from helpers import OnceDifferentiable
 from torch import nn
 
-from dudx import D, Laplacian, isolate, recommend
+from dudx import AD, D, Laplacian, Taylor, isolate, recommend, recommendation
 from dudx.recommendation import _parameters
 
 
@@ -17,12 +19,16 @@ def test_exact_engines_come_with_their_times_and_differences_with_their_error(ca
     assert all(c.seconds > 0 for c in ranked)
     assert by_name["AD"].error == 0
     assert by_name["Taylor"].error < 1e-5 < by_name["FD"].error < 0.1
-    assert "ms a step" in capsys.readouterr().out
+    assert capsys.readouterr().out == ""
+    assert ranked[:2] == (ranked[0], ranked[1])
+    table = repr(ranked).splitlines()
+    assert table[0].split() == ["engine", "ms", "a", "step", "error", "note"]
+    assert [line.split()[0] for line in table[1:]] == [c.name for c in ranked]
     assert all(p.grad is None for p in model.parameters())
 
 
 def test_an_engine_without_a_rule_is_listed_with_the_reason():
-    ranked = recommend(lambda x: torch.digamma(x + 3)[:, :1], torch.rand(64, 2), [D(0, 0)], repeats=1, show=False)
+    ranked = recommend(lambda x: torch.digamma(x + 3)[:, :1], torch.rand(64, 2), [D(0, 0)], repeats=1)
     (taylor,) = [c for c in ranked if c.name == "Taylor"]
     assert taylor.seconds != taylor.seconds
     assert "no rule for" in taylor.note
@@ -35,7 +41,7 @@ def test_what_cannot_be_differentiated_twice_leaves_differences():
             return torch.erfinv(0.5 * OnceDifferentiable.apply(super().forward(x)))  # for which Taylor has no rule
 
     x = torch.rand(64, 2, dtype=torch.float64)
-    ranked = recommend(Model(2, 4).double(), x, [Laplacian()], repeats=1, show=False)
+    ranked = recommend(Model(2, 4).double(), x, [Laplacian()], repeats=1)
     by_name = {c.name: c for c in ranked}
     assert ranked[0].name == "FD"
     assert ranked[0].seconds > 0
@@ -44,7 +50,7 @@ def test_what_cannot_be_differentiated_twice_leaves_differences():
 
 def test_a_coupled_network_is_timed_isolated():
     model = nn.Sequential(nn.Linear(2, 8), nn.BatchNorm1d(8), nn.Tanh(), nn.Linear(8, 1)).double()
-    ranked = recommend(model, torch.rand(32, 2, dtype=torch.float64), [Laplacian()], repeats=1, show=False)
+    ranked = recommend(model, torch.rand(32, 2, dtype=torch.float64), [Laplacian()], repeats=1)
     assert ranked[0].note == "on dudx.isolate(model, x)"
     assert ranked[-1].name == "PerSampleAD"
 
@@ -65,9 +71,40 @@ def test_a_training_step_differentiates_all_parameters_whatever_the_parts_are_ca
 
 def test_a_large_batch_is_timed_in_slices_and_compiled_graphs_too():
     model = nn.Sequential(nn.Linear(2, 512), nn.Tanh(), nn.Linear(512, 1))
-    ranked = recommend(model, torch.rand(1024, 2), [Laplacian()], repeats=1, show=False, compile=True)
+    ranked = recommend(model, torch.rand(1024, 2), [Laplacian()], repeats=1, compile=True)
     by_name = {c.name: c for c in ranked}
     assert set(by_name) == {"AD", "Taylor", "Taylor compiled", "FD", "FD compiled"}
     assert by_name["Taylor compiled"].compiled
     assert by_name["Taylor compiled"].note.startswith("slices of 256, compiled in")
     assert by_name["Taylor"].note == "slices of 256"
+
+
+def test_the_engines_are_those_of_the_folder(monkeypatch):
+    class Other(AD):
+        name = "other"
+
+    model, x = nn.Linear(2, 1), torch.rand(8, 2)
+    monkeypatch.setattr(recommendation, "engines", lambda: {"other": Other})
+    assert [c.name for c in recommend(model, x, [D(0)], repeats=1)] == ["Other"]
+    monkeypatch.setattr(Other, "recommended", False)
+    assert not recommend(model, x, [D(0)], repeats=1)
+
+
+def test_an_engine_with_an_error_has_to_be_faster_by_a_quarter(monkeypatch):
+    class Rough(Taylor):
+        approximate = True
+
+    class Clock:
+        """Each step takes a second; those of Rough as long as is said."""
+
+        def __init__(self, rough):
+            self.now, self.ticks = 0.0, itertools.cycle([0.0, 1.0, 0.0, rough])
+
+        def perf_counter(self):
+            self.now += next(self.ticks)
+            return self.now
+
+    monkeypatch.setattr(recommendation, "engines", lambda: {"ad": AD, "rough": Rough})
+    for rough, first in ((0.9, "AD"), (0.7, "Rough")):
+        monkeypatch.setattr(recommendation, "time", Clock(rough))
+        assert recommend(nn.Linear(2, 1), torch.rand(8, 2), [D(0)], repeats=2)[0].name == first

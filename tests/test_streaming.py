@@ -128,6 +128,18 @@ def test_the_suggested_slice_shrinks_with_the_width():
     assert suggested_chunk(nn.Linear(2, 64), device="cuda") >= 2**14
 
 
+def test_the_suggested_slice_grows_with_the_threads_that_share_it():
+    model, threads = nn.Sequential(nn.Linear(2, 128), nn.Tanh(), nn.Linear(128, 1)), torch.get_num_threads()
+    sizes = []
+    try:
+        for count in (1, 2, 4):
+            torch.set_num_threads(count)
+            sizes.append(suggested_chunk(model))
+    finally:
+        torch.set_num_threads(threads)
+    assert sizes == [1024, 2048, 4096]
+
+
 def test_the_suggested_slice_shrinks_with_the_rows_a_point_takes():
     model, x = nn.Sequential(nn.Linear(100, 128), nn.Tanh(), nn.Linear(128, 1)), torch.rand(8, 100)
     engine, whole = dudx.Taylor(), [dudx.Laplacian()]
@@ -174,11 +186,14 @@ def test_bad_requests(arguments, message):
 
 SLICES = """
 import resource
+import sys
 import torch
 from torch import nn
 import dudx
 
 torch.set_num_threads(1)
+if "keep" in sys.argv:
+    possible = dudx.keep_freed_memory()
 model = nn.Sequential(nn.Linear(2, 64), nn.Tanh(), nn.Linear(64, 64), nn.Tanh(), nn.Linear(64, 1))
 equation = dudx.Residual(lambda u: u.laplacian(), ("x", "y"))
 x = torch.rand(8192, 2)
@@ -192,12 +207,14 @@ print(sorted(faults)[4])
 
 
 @pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="the allocator is glibc's")
-def test_the_memory_of_a_slice_is_kept_for_the_next():
-    """And a user who has set the allocator up is not overruled, by which it is seen that the count can be large."""
+def test_the_memory_of_a_slice_is_kept_for_the_next_if_that_is_asked_for():
+    """And a user who has set the allocator up is not overruled."""
     own = {"MALLOC_MMAP_THRESHOLD_": "65536", "MALLOC_TRIM_THRESHOLD_": "65536"}
     bare = {name: value for name, value in os.environ.items() if name not in heap._SETTINGS}
-    kept, returned = (
-        int(subprocess.run([sys.executable, "-c", SLICES], env=env, check=True, capture_output=True).stdout)
-        for env in (bare, bare | own)
+    kept, untouched, overruled = (
+        int(subprocess.run([sys.executable, "-c", SLICES, *asked], env=env, check=True, capture_output=True).stdout)
+        for asked, env in ((["keep"], bare), ([], bare), (["keep"], bare | own))
     )
-    assert kept < 200 < 2000 < returned
+    assert kept < 200
+    assert untouched > 2000
+    assert overruled > 2000

@@ -2,22 +2,18 @@
 
 from __future__ import annotations
 
-import re
 import time
-import types
 import warnings
 import weakref
 from collections.abc import Callable, Hashable, Sequence
 from typing import Any
 
 import torch
-import torch._functorch.config as functorch_config
 from torch import Tensor
 
 from dudx.errors import first_line
 from dudx.network.detect import Pointwise, itself
-
-_COMPILER = ("torch._dynamo", "torch._inductor", "torch._functorch")
+from dudx.private_torch import backward_compiled_at_once, from_compiler
 
 
 class CompilationWarning(UserWarning):
@@ -25,10 +21,11 @@ class CompilationWarning(UserWarning):
 
 
 class Compiled:
-    """A function of (model, tensors…) compiled anew for each model and each key, with fixed shapes.
+    """Functions of (model, tensors…), compiled anew for each model and each key, with fixed shapes.
 
-    The function may close over nothing that changes between calls with equal keys, except through a `self`: a user's
-    own function may be in there, and read whatever it likes.
+    What a function closes over is what its key stands for: it is taken as it was at the first call, and never looked at
+    again. What may change between calls with equal keys is an argument, such as an object that holds a user's own
+    function, which reads whatever it likes.
     """
 
     def __init__(self) -> None:
@@ -42,20 +39,14 @@ class Compiled:
             return function(model, *arguments)
         graphs = self.graphs.setdefault(model, {})
         if key in graphs:
-            return graphs[key](model, *arguments)
+            return self._again(graphs[key], function, model, *arguments)
         start = time.perf_counter()
-        graph = torch.compile(
-            _with_own_code(function, len(graphs)),
-            dynamic=False,
-            fullgraph=True,
-            options={"guard_filter_fn": _only_what_may_change(function), **_faster_functions()},
-        )
+        graph = _graph(function, len(graphs))
         try:
-            # The backward graph is made now too, so that all of compilation happens, and is counted, here.
-            with functorch_config.patch(force_non_lazy_backward_lowering=True):
+            with backward_compiled_at_once():
                 result = graph(model, *arguments)
         except Exception as error:
-            if not _from_compiler(error):
+            if not from_compiler(error):
                 raise
             result = function(model, *arguments)  # a mistake in the function itself shows here
             self._give_up(f"{type(error).__name__}: {first_line(error)}")
@@ -63,6 +54,18 @@ class Compiled:
         graphs[key] = graph
         self.seconds += time.perf_counter() - start
         return result
+
+    @staticmethod
+    def _again(graph: Callable[..., Any], function: Callable[..., Any], model: Any, *arguments: Any) -> Any:
+        try:
+            return graph(model, *arguments)
+        except Exception as error:  # something has changed that is compiled in, and it is compiled again
+            if not from_compiler(error):
+                raise
+            return function(model, *arguments)  # what went wrong there shows here, under its own name
+
+    def __reduce__(self) -> tuple[type[Compiled], tuple[()]]:
+        return Compiled, ()  # a copy, in this process or another, makes its own graphs
 
     def takes(self, model: Any) -> bool:
         """Whether it is worth a try; an isolated network may know that it cannot be compiled, and why."""
@@ -78,45 +81,25 @@ class Compiled:
         )
 
 
-def _with_own_code(function: Callable[..., Any], number: int) -> Callable[..., Any]:
-    """The same function with a code object of its own: torch counts recompilations, up to a limit, by code object."""
-    code = function.__code__.replace(co_name=f"{function.__name__}_{number}")
-    return types.FunctionType(code, function.__globals__, code.co_name, function.__defaults__, function.__closure__)
+def _graph(function: Callable[..., Any], number: int) -> Callable[..., Any]:
+    """The function compiled, checking its arguments at each call and not what it closes over."""
+    # Here, since the tools for graphs take time to be imported.
+    from dudx.compile.tanh import faster_tanh
+
+    def run(*arguments: Any) -> Any:
+        return function(*arguments)
+
+    # Torch keeps what it has compiled with the code, tells graphs apart by their checks alone, and takes no more than a
+    # few graphs for one code: as the checks of the plan are left out, each graph needs code of its own.
+    # (`isolate_recompiles=True` says so in newer versions, up to 256 graphs in the life of a process.)
+    run.__code__ = run.__code__.replace(co_name=f"{function.__name__}_{number}")
+    options = {"guard_filter_fn": _of_arguments, **faster_tanh()}
+    return torch.compile(run, dynamic=False, fullgraph=True, options=options)
 
 
-def _only_what_may_change(function: Callable[..., Any]) -> Callable[[Sequence[Any]], list[bool]]:
-    """A filter for what torch.compile checks at each call: what the key stands for, a long plan above all, is left out.
-
-    In many variables the plan is long, and checking it number by number would show in the time of a slice.
-    """
-    fixed = set(function.__code__.co_freevars) - {"self"}
-
-    def kept(guards: Sequence[Any]) -> list[bool]:
-        return [re.split(r"\W", guard.name, maxsplit=1)[0] not in fixed for guard in guards]
-
-    return kept
-
-
-def _faster_functions() -> dict[str, Any]:
-    """A pass over the graphs on their way to machine code, unless the user has one of their own."""
-    # Here, since the compiler takes time to be imported, and most who import us compile nothing.
-    import torch._inductor.config as inductor_config
-
-    from dudx.compile.tanh import FastTanh
-
-    return {} if inductor_config.post_grad_custom_post_pass else {"post_grad_custom_post_pass": FastTanh()}
-
-
-def _from_compiler(error: BaseException) -> bool:
-    """Whether the compiler failed, rather than what it was to compile."""
-    trace = error.__traceback__
-    while trace is not None and trace.tb_next is not None:
-        trace = trace.tb_next
-    raised_in = trace.tb_frame.f_globals.get("__name__", "") if trace is not None else ""
-    # Its assertions are of a built-in kind, and tell by the place where they are raised.
-    return (isinstance(error, AssertionError) and raised_in.startswith(_COMPILER)) or any(
-        kind.__module__.startswith(_COMPILER) for kind in type(error).__mro__
-    )
+def _of_arguments(checks: Sequence[Any]) -> list[bool]:
+    """Which of torch's checks to keep: in many variables a plan is long, and it would be compared number by number."""
+    return [not check.name.startswith("function") for check in checks]
 
 
 def shapes(*tensors: Tensor) -> Hashable:

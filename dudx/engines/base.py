@@ -55,6 +55,8 @@ class Engine(ABC):
     summary: ClassVar[str] = ""
     #: Whether `dudx.recommend` times it.
     recommended: ClassVar[bool] = False
+    #: Whether its results are off by more than rounding, so that an exact engine of the same speed is preferred.
+    approximate: ClassVar[bool] = False
     #: Its place in tables and lists; equal ones stand in the order of their names.
     rank: ClassVar[int] = 100
 

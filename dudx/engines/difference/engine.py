@@ -29,6 +29,7 @@ class Difference(Engine):
     #: The searches that set the steps, by order; empty when the steps were given.
     calibrations: Mapping[int, Calibration] = field(default_factory=dict, kw_only=True, repr=False, compare=False)
 
+    approximate = True
     accuracy = 2  # a field of every subclass, declared there so that it follows the step
     one_step = True  # whether all orders share one step, and so the evaluations that go with it
 

@@ -15,9 +15,12 @@ from dudx.checks import Model
 from dudx.engines.base import Engine, Prepared
 from dudx.engines.taylor.jet import Jet
 from dudx.engines.taylor.layout import Layout
-from dudx.engines.taylor.rules import elementwise, layers, linear  # noqa: F401  (importing them fills the table)
+from dudx.engines.taylor.rules.linear import constant
 from dudx.engines.taylor.symbols import Monomial, Symbol, closure, mixing
 from dudx.operators import Directional, Operator
+from dudx.registry import modules_in
+
+list(modules_in("dudx.engines.taylor.rules"))  # importing them fills the table
 
 
 @dataclass(frozen=True)
@@ -102,7 +105,7 @@ class _Plan:
         jet = Jet(self.layout, x, self._streams(x, *tensors))
         u = checks.forward(model, jet, kinds=(Jet, Tensor))
         if isinstance(u, Tensor):  # a constant: nothing in it depends on x
-            u = linear.constant(jet, u)
+            u = constant(jet, u)
         return [self._read(reading, u) for reading in self.readings]
 
     def _streams(self, x: Tensor, constants: Tensor, *vectors: Tensor) -> Tensor:

@@ -1,0 +1,88 @@
+"""Every private part of torch that is used, each with its reason and what happens where a version of torch lacks it.
+
+Nothing of the compiler is imported before it is needed: it takes seconds, and most who import us compile nothing.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch.fx.graph import Graph
+from torch.nn.modules import batchnorm as _batchnorm
+
+#: How many modes look on at torch's functions. A jet's operators go through torch's dispatch only then, as it takes
+#: longer than most rules. Where torch does not tell, they always do.
+modes_active: Callable[[], int] = getattr(torch._C, "_len_torch_function_stack", lambda: 1)
+
+#: The base of all batch norm layers: torch has no public name for "any batch norm". There is no way without it.
+BatchNorm = _batchnorm._BatchNorm
+
+#: What torch checks before it normalises, so that a layer written out refuses the same shapes with the same words.
+#: Where it is missing, such shapes are normalised to NaN.
+verify_batch_size: Callable[[Sequence[int]], None] = getattr(F, "_verify_batch_size", lambda size: None)
+verify_spatial_size: Callable[[Sequence[int]], None] = getattr(F, "_verify_spatial_size", lambda size: None)
+
+#: Where errors of the compiler itself are defined and raised: there is no common class that would tell them from a
+#: mistake in what is compiled. With other names a compiler that fails stops the computation with its own message.
+_COMPILER = ("torch._dynamo", "torch._inductor", "torch._functorch")
+
+
+def mps_generator() -> torch.Generator:
+    """What networks on Apple's GPUs draw random numbers from, to be put back after a probe: it has no public name."""
+    return torch.mps._get_default_mps_generator()
+
+
+def from_compiler(error: BaseException) -> bool:
+    """Whether the compiler failed, rather than what it was to compile."""
+    trace = error.__traceback__
+    while trace is not None and trace.tb_next is not None:
+        trace = trace.tb_next
+    raised_in = trace.tb_frame.f_globals.get("__name__", "") if trace is not None else ""
+    # Its assertions are of a built-in kind, and tell by the place where they are raised.
+    return (isinstance(error, AssertionError) and raised_in.startswith(_COMPILER)) or any(
+        kind.__module__.startswith(_COMPILER) for kind in type(error).__mro__
+    )
+
+
+def backward_compiled_at_once() -> AbstractContextManager[Any]:
+    """Make the graph of the backward pass together with the forward one, so that the first call counts all of it.
+
+    Without it the first backward pass compiles, and `compile_seconds` knows of the forward half only.
+    """
+    import torch._functorch.config as settings
+
+    name = "force_non_lazy_backward_lowering"
+    return settings.patch({name: True}) if hasattr(settings, name) else contextlib.nullcontext()
+
+
+def with_graph_pass(rewrite: Callable[[Graph], None], file: str) -> dict[str, Any]:
+    """Options for `torch.compile` that rewrite graphs on their way to machine code, unless the user has a pass there.
+
+    Args:
+        rewrite: changes a graph in place, after differentiation.
+        file: by the content of this file compiled graphs are found again in torch's cache on disk.
+
+    Without it compiled graphs use torch's own functions and are right all the same; there are no options then.
+    """
+    import torch._inductor.config as settings
+
+    try:
+        from torch._inductor.custom_graph_pass import CustomGraphPass, get_hash_for_files
+    except ImportError:
+        return {}
+    if getattr(settings, "post_grad_custom_post_pass", rewrite) is not None:
+        return {}
+
+    class Pass(CustomGraphPass):
+        def __call__(self, graph: Graph) -> None:
+            rewrite(graph)
+
+        def uuid(self) -> Any:
+            return get_hash_for_files((file,))
+
+    return {"post_grad_custom_post_pass": Pass()}
