@@ -8,8 +8,13 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor
 
+from dudx.errors import InputError
 from dudx.fields import Linear, Shape
-from dudx.operators import Directional, Operator, fitting
+from dudx.operators import D, Directional, Operator, fitting
+
+
+#: Axes from here on stand for operators drawn at random, whose vectors are another matter than what is asked for.
+_DRAWN = 10**9
 
 
 class OtherRequestError(Exception):
@@ -42,7 +47,7 @@ class Request:
         distinct: dict[Operator, int] = {}
         places = tuple(
             tuple(
-                (output, distinct.setdefault(operator.expanded(self.dimensions), len(distinct)))
+                (output, distinct.setdefault(self._written_out(operator), len(distinct)))
                 for output, operator in linear.operators.items()
             )
             for linear in self.asked
@@ -51,6 +56,20 @@ class Request:
         object.__setattr__(self, "places", places)
         object.__setattr__(self, "shapes", tuple(linear.shape for linear in self.asked))
 
+    def _written_out(self, operator: Operator) -> Operator:
+        """An operator as an engine computes it: drawn ones in place of what stands for them, Laplacians expanded."""
+        if not self.drawn:
+            return operator.expanded(self.dimensions)
+        total = Operator({})
+        for term, coefficient in operator.terms.items():
+            if isinstance(term, Directional) or not term.axes or term.axes[-1] < _DRAWN:
+                total = total + Operator({term: coefficient})
+            elif term.order == 1:
+                total = total + coefficient * self.drawn[term.axes[0] - _DRAWN]
+            else:
+                raise InputError("random_laplacian does not compose with other operators; use it on the field itself.")
+        return total.expanded(self.dimensions)
+
     @property
     def repeatable(self) -> bool:
         """Whether the next call can use it: not where directions are drawn, or computed by the function itself."""
@@ -58,7 +77,7 @@ class Request:
 
     def fitting(self, x: Tensor) -> Request:
         """The request itself, if its directions fit the points."""
-        if self.directions is None or self.directions:
+        if self.directions is None or self.directions or self.drawn:
             fitting(self.operators, x)
         return self
 
@@ -100,7 +119,7 @@ class Recorder:
 
     def drawn(self, draw: Callable[[Tensor], Operator]) -> Operator:
         self._drawn.append(draw(self.like))
-        return self._drawn[-1]
+        return D(_DRAWN + len(self._drawn) - 1)
 
     def request(self, data: Mapping[str, Tensor]) -> Request:
         """What was asked for."""
@@ -141,8 +160,6 @@ class Replay:
         return total
 
     def drawn(self, draw: Callable[[Tensor], Operator]) -> Operator:
-        """The operator drawn while recording."""
+        """What stands for the operator drawn while recording."""
         self._draws += 1
-        if self._draws > len(self._request.drawn):
-            raise OtherRequestError
-        return self._request.drawn[self._draws - 1]
+        return D(_DRAWN + self._draws - 1)
