@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Hashable, Mapping, Sequence
-from typing import Any
+from typing import Any, Generic, TypeVar, overload
 
 import torch
 from torch import Tensor
@@ -19,12 +19,16 @@ from dudx.checks import Model
 from dudx.compile.graphs import Compiled, shapes, unbound
 from dudx.engines.base import Engine
 from dudx.errors import InputError
-from dudx.fields import Field, Linear, Values, tensors_of
+from dudx.fields import Field, Values, tensors_of
+from dudx.linear import Linear
 from dudx.operators import D, Operator
 from dudx.recording import OtherRequestError, Recorder, Replay, Request
 
+#: One tensor for one equation, a tuple of them for several.
+Result = TypeVar("Result", bound=Tensor | tuple[Tensor, ...])
 
-class Residual:
+
+class Residual(Generic[Result]):
     """A differential equation as a function of fields.
 
     Args:
@@ -39,9 +43,25 @@ class Residual:
     computed derivative and so gets a gradient.
     """
 
+    @overload
+    def __init__(
+        self: Residual[Tensor],
+        function: Callable[..., Field | Tensor],
+        inputs: Sequence[str],
+        data: Sequence[str] = (),
+        compile: bool = False,
+    ) -> None: ...
+    @overload
+    def __init__(
+        self: Residual[tuple[Tensor, ...]],
+        function: Callable[..., tuple[Any, ...] | list[Any]],
+        inputs: Sequence[str],
+        data: Sequence[str] = (),
+        compile: bool = False,
+    ) -> None: ...
     def __init__(
         self, function: Callable[..., Any], inputs: Sequence[str], data: Sequence[str] = (), compile: bool = False
-    ):
+    ) -> None:
         self._compiled = Compiled() if compile else None
         if not callable(function):
             raise InputError(f"A residual is made of a function, def heat(u): ...; got {type(function).__name__}.")
@@ -98,7 +118,7 @@ class Residual:
         x = self._points(x)
         return list((self._known(x, data) or self._recorded(x, data)).operators)
 
-    def __call__(self, model: Model, x: Tensor, engine: Engine, **data: Tensor) -> Tensor | tuple[Tensor, ...]:
+    def __call__(self, model: Model, x: Tensor, engine: Engine, **data: Tensor) -> Result:
         """The residual at the points, (B, 1), or a tuple of them; differentiable in the parameters."""
         return self._evaluated(model, x, engine, data, _fresh)
 
@@ -195,9 +215,20 @@ class Residual:
             )
         return self._call(Replay(self.inputs, x, request, computed), x, data)
 
-    def compiled(self) -> Residual:
+    def compiled(self) -> Residual[Result]:
         """The same residual, compiled."""
-        return Residual(self.function, self.inputs, self.data, compile=True)
+        again: Any = type(self)
+        return again(self.function, self.inputs, self.data, compile=True)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        # What was recorded and compiled is simply made again.
+        return type(self), (self.function, self.inputs, self.data, self._compiled is not None)
+
+    def __repr__(self) -> str:
+        name = getattr(self.function, "__name__", repr(self.function))
+        data = f", data={self.data}" if self.data else ""
+        compiled = ", compile=True" if self._compiled is not None else ""
+        return f"Residual({name}({', '.join(self.outputs)}), inputs={self.inputs}{data}{compiled})"
 
     @property
     def compile_seconds(self) -> float:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Any, ClassVar, Self
 
 from torch import Generator, Tensor
@@ -64,7 +65,7 @@ class Engine(ABC):
     #: something else than the derivative, or None where the engine is right for such networks too.
     coupled: str | None = "refuse"
     #: The searches that set its steps, by derivative order; none where it has no steps or they were given.
-    calibrations: Mapping[int, Any] = {}
+    calibrations: Mapping[int, Any] = MappingProxyType({})
 
     @abstractmethod
     def derivatives(self, model: Model, x: Tensor, operators: Sequence[Operator]) -> Sequence[Tensor]:

@@ -27,8 +27,8 @@ _ONCE = once_differentiable(lambda ctx: None).__code__
 
 #: Modules whose graphs hold nothing special: a network made of them alone need not be looked at.
 _ORDINARY = {
-    nn.Sequential, nn.Linear, nn.Identity, nn.Flatten, nn.Tanh, nn.Sigmoid, nn.SiLU, nn.GELU, nn.Softplus, nn.Mish, nn.ELU,
-    nn.CELU, nn.SELU, nn.ReLU, nn.LeakyReLU, nn.Softsign, nn.Tanhshrink, nn.LogSigmoid,
+    nn.Sequential, nn.Linear, nn.Identity, nn.Flatten, nn.Tanh, nn.Sigmoid, nn.SiLU, nn.GELU, nn.Softplus, nn.Mish,
+    nn.ELU, nn.CELU, nn.SELU, nn.ReLU, nn.LeakyReLU, nn.Softsign, nn.Tanhshrink, nn.LogSigmoid,
 }  # fmt: skip
 
 #: Networks that were met before, and whether fused kernels were found in them.

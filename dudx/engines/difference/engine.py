@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import math
 from abc import abstractmethod
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, Self
+from typing import Any, Self, TypeVar
 
 import torch
 from torch import Tensor, nn
@@ -20,6 +20,30 @@ from dudx.engines.difference.plan import HALF, Step, prepare
 from dudx.errors import InputError, StepNotSetError
 from dudx.operators import Directional, Operator, fitting, orders_of
 
+Value = TypeVar("Value")
+
+
+class ByOrder(Mapping[int, Value]):
+    """Something for each derivative order, which cannot be changed: an engine that holds it can be hashed."""
+
+    def __init__(self, values: Mapping[int, Value] | None = None):
+        self._values = dict(values or {})
+
+    def __getitem__(self, order: int) -> Value:
+        return self._values[order]
+
+    def __iter__(self) -> Iterator[int]:
+        return iter(self._values)
+
+    def __len__(self) -> int:
+        return len(self._values)
+
+    def __hash__(self) -> int:
+        return hash(frozenset(self._values.items()))
+
+    def __repr__(self) -> str:
+        return repr(self._values)
+
 
 @dataclass(frozen=True)
 class Difference(Engine):
@@ -27,7 +51,7 @@ class Difference(Engine):
 
     coupled: str | None = field(default="refuse", kw_only=True, repr=False)
     #: The searches that set the steps, by order; empty when the steps were given.
-    calibrations: Mapping[int, Calibration] = field(default_factory=dict, kw_only=True, repr=False, compare=False)
+    calibrations: Mapping[int, Calibration] = field(default=ByOrder(), kw_only=True, repr=False, compare=False)
 
     approximate = True
     accuracy = 2  # a field of every subclass, declared there so that it follows the step
@@ -81,7 +105,7 @@ class Difference(Engine):
     @property
     def state(self) -> dict[str, Any]:
         steps = self._steps
-        return {} if steps is None else {"steps": steps}
+        return {} if steps is None else {"steps": dict(steps) if isinstance(steps, Mapping) else steps}
 
     def with_state(self, state: Mapping[str, Any]) -> Self:
         if not state:
@@ -165,7 +189,7 @@ class FD(Difference):
         if not calibrations:
             return self
         mean = math.exp(sum(math.log(found.step) for found in calibrations.values()) / len(calibrations))
-        return replace(self, step=mean, calibrations=dict(calibrations))
+        return replace(self, step=mean, calibrations=ByOrder(calibrations))
 
 
 @dataclass(frozen=True)
@@ -217,7 +241,7 @@ class EFD(Difference):
 
     def with_calibrations(self, calibrations: Mapping[int, Calibration]) -> Self:
         steps = {order: found.step for order, found in calibrations.items()}
-        return replace(self, steps=steps, calibrations=dict(calibrations)) if steps else self
+        return replace(self, steps=steps, calibrations=ByOrder(calibrations)) if steps else self
 
 
 @dataclass(frozen=True)
@@ -285,7 +309,7 @@ class SFD(Difference):
 
     def with_calibrations(self, calibrations: Mapping[int, Calibration]) -> Self:
         steps = {order: found.step for order, found in calibrations.items()}
-        return replace(self, steps=steps, calibrations=dict(calibrations)) if steps else self
+        return replace(self, steps=steps, calibrations=ByOrder(calibrations)) if steps else self
 
 
 def _step(value: object) -> float | tuple[float, ...]:
@@ -296,13 +320,13 @@ def _step(value: object) -> float | tuple[float, ...]:
     return checks.step(value)
 
 
-def _step_by_order(steps: object, name: str) -> dict[int, float | tuple[float, ...]]:
+def _step_by_order(steps: object, name: str) -> ByOrder[float | tuple[float, ...]]:
     if not isinstance(steps, Mapping) or not steps:
         raise InputError(f"{name} takes a step for each derivative order, steps={{1: 1e-2, 2: 5e-2}}; got {steps!r}.")
     for order in steps:
         if isinstance(order, bool) or not isinstance(order, int) or order < 1:
             raise InputError(f"The keys of {name}'s steps are derivative orders, 1 or more; got {order!r}.")
-    return {order: _step(step) for order, step in steps.items()}
+    return ByOrder({order: _step(step) for order, step in steps.items()})
 
 
 def _fitting(step: float | tuple[float, ...] | None, x: Tensor) -> float | tuple[float, ...]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -87,7 +88,8 @@ def stencil(
 ) -> Stencil:
     """Merge the stencils of all terms; nodes of one frame that coincide are evaluated once."""
     number = dict(step_of)
-    groups: dict[tuple[int, _Frame | None, tuple[int, ...]], dict[tuple[_Frame | None, tuple[int, ...]], float]] = {}
+    # By operator, frame and axes: the weights by node, a frame and an offset.
+    groups: dict[tuple[int, _Frame | None, Any], dict[tuple[_Frame | None, tuple[int, ...]], float]] = {}
     for operator, terms in enumerate(request):
         for term, coefficient in terms:
             if term and isinstance(term[0], str):
