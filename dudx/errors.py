@@ -7,32 +7,75 @@ def first_line(error: BaseException) -> str:
 
 
 class DudxError(Exception):
-    """The base of all errors raised on purpose; the command line prints these without a traceback."""
+    """The base of all errors raised on purpose; the command line prints these without a traceback.
+
+    >>> try:
+    ...     dudx.FD(step=-1.0)
+    ... except dudx.DudxError as error:
+    ...     print(error)
+    The step must be positive and finite; got -1.0.
+    """
 
 
 class InputError(DudxError, ValueError):
-    """An argument has the wrong shape, type, device or value."""
+    """An argument has the wrong shape, type, device or value.
+
+    >>> dudx.evaluate(torch.sin, torch.rand(5), [dudx.D(0)], dudx.AD())
+    Traceback (most recent call last):
+    dudx.errors.InputError: The points must have shape (B, d), one row a point; got shape (5,).
+    """
 
 
 class ModelError(DudxError, RuntimeError):
-    """The model does not behave like a map from (B, d) to (B, m)."""
+    """The model does not behave like a map from (B, d) to (B, m).
+
+    >>> dudx.evaluate(lambda x: x[:, 0], torch.rand(5, 2), [dudx.D(0)], dudx.AD())
+    Traceback (most recent call last):
+    dudx.errors.ModelError: The model returned shape (5,) for 5 points; it must return (B, m); add unsqueeze(1) ...
+    """
 
 
 class CoupledModelError(ModelError):
-    """The samples of a batch influence each other, and the engine assumes that they do not."""
+    """The samples of a batch influence each other, and the engine assumes that they do not.
+
+    >>> dudx.evaluate(lambda x: x - x.mean(0), torch.rand(5, 2), [dudx.D(0)], dudx.AD())
+    Traceback (most recent call last):
+    dudx.errors.CoupledModelError: The samples of this network's batch influence each other, ...
+    """
 
 
 class StepNotSetError(DudxError, RuntimeError):
-    """A finite-difference engine was asked to evaluate before it had a step."""
+    """A finite-difference engine was asked to evaluate before it had a step.
+
+    >>> dudx.evaluate(torch.sin, torch.rand(5, 2), [dudx.D(0)], dudx.FD())
+    Traceback (most recent call last):
+    dudx.errors.StepNotSetError: FD has no step yet: find one with FD().calibrated(model, x, operators), ...
+    """
 
 
 class UnsupportedError(DudxError, NotImplementedError):
-    """The engine cannot compute what was asked; the message names one that can."""
+    """The engine cannot compute what was asked; the message names one that can.
+
+    >>> dudx.evaluate(torch.erfinv, torch.rand(5, 2), [dudx.D(0)], dudx.Taylor())
+    Traceback (most recent call last):
+    dudx.errors.UnsupportedError: ...
+    """
 
 
 class CalibrationError(DudxError, RuntimeError):
-    """The search for a step found no usable minimum."""
+    """The search for a step found no usable minimum.
+
+    >>> dudx.find_eps(lambda x: x * float("nan"), torch.rand(50, 2), order=1)
+    Traceback (most recent call last):
+    dudx.errors.CalibrationError: ...
+    """
 
 
 class CalibrationWarning(UserWarning):
-    """The search for a step ended where its result deserves a second look."""
+    """The search for a step ended where its result deserves a second look.
+
+    >>> import warnings
+    >>> with warnings.catch_warnings():
+    ...     warnings.simplefilter("ignore", dudx.CalibrationWarning)  # of a line any step is right
+    ...     curve = dudx.find_eps(lambda x: 2 * x, torch.rand(50, 2), order=1)
+    """

@@ -17,7 +17,13 @@ from dudx.private_torch import backward_compiled_at_once, from_compiler
 
 
 class CompilationWarning(UserWarning):
-    """Compilation is not possible here; the computation goes on without it."""
+    """Compilation is not possible here; the computation goes on without it.
+
+    >>> import warnings
+    >>> with warnings.catch_warnings():
+    ...     warnings.simplefilter("error", dudx.CompilationWarning)  # where it must not go unnoticed
+    ...     heat = dudx.Residual(lambda u: u.t - u.xx, inputs=("x", "t"), compile=True)
+    """
 
 
 class Compiled:
