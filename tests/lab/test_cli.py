@@ -155,7 +155,7 @@ def hostile_cases(tmp: Path, finished: Path) -> dict[str, tuple[list[str], str]]
     with_data = [*run, "--reference"]
     return {
         "mistyped problem": (["train", "poison", "--out", str(tmp / "run")], "did you mean 'poisson'"),
-        "unknown problem": (["train", "zebra", "--out", str(tmp / "run")], "choose from poisson, burgers, heat"),
+        "unknown problem": (["train", "zebra", "--out", str(tmp / "run")], "choose from burgers, heat, poisson"),
         "mistyped engine": ([*run, "--engine", "edf"], "did you mean 'efd'"),
         "mistyped network": ([*run, "--network", "mpl"], "did you mean 'mlp'"),
         "mistyped optimizer": ([*run, "--optimizer", "adm"], "did you mean 'adam'"),

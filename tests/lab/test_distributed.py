@@ -142,7 +142,7 @@ def test_torchrun_goes_on_with_a_run_and_ends_where_one_process_does(tmp_path: P
     train(settings, tmp_path / "one")
 
     def stop_at_the_first() -> None:
-        if storage.read_checkpoint(tmp_path / "two" / "checkpoint.pt")["epoch"] == 5:
+        if storage.read_checkpoint(tmp_path / "two" / "checkpoint.pt")["loop"]["epoch"] == 5:
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):

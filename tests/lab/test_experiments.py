@@ -17,8 +17,8 @@ from typer.testing import CliRunner
 
 from dudx.errors import InputError
 from dudx.lab import cli, storage
-from dudx.lab.paper import experiments, reproduction
-from dudx.lab.paper.experiments import EXPERIMENTS
+from dudx.lab.paper import reproduction
+from dudx.lab.paper.experiments import experiments, profile
 from dudx.lab.paper.experiments.base import Found, Measurement, named
 from dudx.lab.paper.experiments.data import Data
 from dudx.lab.paper.experiments.profile import load
@@ -31,6 +31,7 @@ from dudx.lab.run.training import train
 from dudx.lab.sweep import local_workers
 from dudx.lab.sweep.runs import Outcome, Run, Work, execute
 
+EXPERIMENTS = experiments()
 SMOKE = load("smoke")
 EVERYTHING = list(EXPERIMENTS.values())
 
@@ -518,8 +519,8 @@ def test_help_teaches(command: str) -> None:
         (["fig-1", "--out", "x", "--profile", "cpux"], "did you mean 'cpu'"),
         (["fig-1", "--out", "x", "--profile", "no.toml"], "cannot be read"),
         (["fig-1", "--out", "x", "--profile", "bad.toml"], "cost.seconds is not right"),
-        (["fig-1", "--out", "x", "--profile", "few.toml"], "accuracy must have the problems poisson, burgers, heat"),
-        (["fig-1", "--out", "x", "--profile", "slow.toml"], "the engine 'per-sample' has no place here"),
+        (["fig-1", "--out", "x", "--profile", "few.toml"], "There is no problem named 'heart'; did you mean 'heat'?"),
+        (["fig-1", "--out", "x", "--profile", "slow.toml"], "There is no engine named 'slow'"),
         (["fig-1", "--out", "x", "--profile", "smoke", "--workers", "0"], "at least one worker"),
         (["fig-1", "--out", "x", "--profile", "smoke", "--device", "gpu"], "device is not right"),
         (["--from-data", "nowhere"], "There are no data in 'nowhere/data'"),
@@ -530,10 +531,10 @@ def test_hostile_arguments_are_one_sentence(
     arguments: list[str], sentence: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Any
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    shipped = Path(experiments.__file__).parent / "profiles" / "smoke.toml"
+    shipped = Path(profile.__file__).parent / "profiles" / "smoke.toml"
     (tmp_path / "bad.toml").write_text(shipped.read_text().replace("seconds = 0.01", 'seconds = "long"'))
     (tmp_path / "few.toml").write_text(shipped.read_text().replace("[accuracy.heat]", "[accuracy.heart]"))
-    (tmp_path / "slow.toml").write_text(shipped.read_text().replace('"ad"', '"per-sample"'))
+    (tmp_path / "slow.toml").write_text(shipped.read_text().replace('"ad"', '"slow"'))
     assert call(monkeypatch, "reproduce", *arguments) == 1
     said = capsys.readouterr().err
     assert sentence in said

@@ -17,7 +17,7 @@ from sweeps import assert_same, control_c_when, epoch, wait_until
 
 from dudx.errors import InputError
 from dudx.lab import cli, storage, sweep, train
-from dudx.lab.run.settings import make_settings
+from dudx.lab.run.settings import make_settings, parsed
 from dudx.lab.sweep import Run, grid, local_workers, run_sweep, table
 from dudx.lab.sweep.runs import Outcome, Work, execute, write_death
 
@@ -266,7 +266,7 @@ def test_the_mean_is_over_what_finished() -> None:
 
 def test_seeds_and_settings_as_they_are_typed() -> None:
     assert table.parsed_seeds("0-2,7") == [0, 1, 2, 7]
-    assert table.parsed_axes(["width=8,16", "rescale=true", "learning_rate=1e-3", "optimizer=soap"]) == {
+    assert parsed(["width=8,16", "rescale=true", "learning_rate=1e-3", "optimizer=soap"], []) == {
         "width": [8, 16],
         "rescale": True,
         "learning_rate": 1e-3,

@@ -15,14 +15,16 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from sweeps import epoch as reached
+from sweeps import wait_until
 
 from dudx import CompilationWarning
+from dudx.engines import engines
 from dudx.errors import InputError
 from dudx.lab import make_settings, storage, train
 from dudx.lab.locks import LockedError, locked
-from dudx.lab.problems import PROBLEMS, problem
-from dudx.lab.run import training
-from dudx.lab.run.engines import ENGINES
+from dudx.lab.problems import problem, problems
+from dudx.lab.run.folder import LOCK
 from dudx.lab.run.objective import Objective
 from dudx.lab.run.settings import Settings
 from dudx.lab.run.trainer import Trainer
@@ -66,14 +68,10 @@ def start(settings: Settings, folder: Path, tmp_path: Path, resume: bool = False
 
 
 def wait_for_epoch(folder: Path, epoch: int) -> None:
-    for _ in range(600):
-        if (folder / "checkpoint.pt").exists() and storage.read_checkpoint(folder / "checkpoint.pt")["epoch"] >= epoch:
-            return
-        time.sleep(0.05)
-    raise AssertionError("the run never got that far")
+    wait_until(lambda: reached(folder) >= epoch, "the run gets that far", seconds=30)
 
 
-@pytest.mark.parametrize("name", PROBLEMS)
+@pytest.mark.parametrize("name", problems())
 def test_a_run_leaves_everything_it_promises(name: str, tmp_path: Path) -> None:
     result = train(make_settings(name, "smoke", engine="sfd"), tmp_path / "run")
     assert result["status"] == "finished"
@@ -150,7 +148,7 @@ def test_slices_give_the_gradient_of_the_whole_batch(engine: str) -> None:
 
 
 @pytest.mark.parametrize("engine", ["taylor", "sfd"])
-@pytest.mark.parametrize("name", PROBLEMS)
+@pytest.mark.parametrize("name", problems())
 def test_every_part_of_the_loss_compiles(name: str, engine: str, monkeypatch: pytest.MonkeyPatch) -> None:
     # What the compiler's last stage makes of a graph is not ours to test, and takes most of the time.
     monkeypatch.setattr(torch, "compile", partial(torch.compile, backend="aot_eager"))
@@ -198,7 +196,7 @@ def test_calibration_knows_the_axes_of_normals() -> None:
     assert sorted(map(repr, operators)) == ["D()", "D(0)", "D(0, 0)", "D(1)", "D(1, 1)", "D(2)"]
 
 
-@pytest.mark.parametrize("engine", [name for name in ENGINES if name != "per-sample"])
+@pytest.mark.parametrize("engine", [name for name in engines() if name != "per-sample"])
 def test_killed_and_resumed_ends_bit_for_bit_where_the_undisturbed_run_does(engine: str, tmp_path: Path) -> None:
     settings = make_settings("burgers", "smoke", engine=engine, lbfgs_epochs=6 if engine in ("ad", "sfd") else 0)
     train(settings, tmp_path / "whole")
@@ -243,7 +241,7 @@ def test_control_c_finishes_the_epoch_and_loses_nothing(tmp_path: Path) -> None:
     result = storage.read_json(tmp_path / "run" / "result.json")
     assert result["status"] == "interrupted"
     assert 0 < result["epochs"] < 20
-    assert storage.read_checkpoint(tmp_path / "run" / "checkpoint.pt")["epoch"] == result["epochs"]
+    assert storage.read_checkpoint(tmp_path / "run" / "checkpoint.pt")["loop"]["epoch"] == result["epochs"]
     train(settings, tmp_path / "run", resume=True)
     train(settings, tmp_path / "whole")
     assert same(parameters(tmp_path / "whole"), parameters(tmp_path / "run"))
@@ -292,14 +290,14 @@ def test_a_folder_is_trained_in_by_one_process(tmp_path: Path) -> None:
     settings = make_settings("burgers", "smoke")
     train(settings, tmp_path / "run")
     with (
-        locked(tmp_path / "run" / training.LOCK),
+        locked(tmp_path / "run" / LOCK),
         pytest.raises(LockedError, match=r"works in .* already; wait for it or stop it"),
     ):
         train(settings, tmp_path / "run", resume=True)
 
 
 def test_of_many_calibrations_only_the_best_steps_are_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("dudx.lab.run.trainer._WHOLE_CURVES", 4)
+    monkeypatch.setattr("dudx.lab.run.records._WHOLE_CURVES", 4)
     train(make_settings("burgers", "smoke", engine="efd", recalibrate=2, epochs=6), tmp_path / "run")
     kept = storage.read_json(tmp_path / "run" / "calibrations.json")
     assert [len(search["steps"]) > 1 for search in kept] == [True] * 4 + [False] * 2

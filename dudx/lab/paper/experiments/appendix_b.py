@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from dudx.lab.paper.experiments import claims, discrepancy
-from dudx.lab.paper.experiments.base import Experiment, Found, Rows
+from dudx.lab.paper.experiments.base import CsvRows, Experiment, Found
 from dudx.lab.paper.experiments.claims import Claim
 from dudx.lab.paper.experiments.data import Data
 from dudx.lab.paper.experiments.fig_4 import TITLES
@@ -29,7 +29,7 @@ _LABELS = {
 WRONG = 0.01
 
 
-def _collect(found: Found) -> dict[str, Rows]:
+def _collect(found: Found) -> dict[str, CsvRows]:
     keys = (*discrepancy.WAYS, "scale")
     return {
         _FILE: [
@@ -123,4 +123,5 @@ EXPERIMENT = Experiment(
     measurements=discrepancy.measurements,
     tables=_tables,
     claims=_claims,
+    place=11,
 )

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from dudx.lab import plots
 from dudx.lab.paper.experiments import curves
-from dudx.lab.paper.experiments.base import Arrays, Experiment, Found, Rows
+from dudx.lab.paper.experiments.base import CsvRows, Experiment, Found, NpzArrays
 from dudx.lab.paper.experiments.claims import Claim
 from dudx.lab.paper.experiments.data import Data
 from dudx.lab.paper.experiments.pictures import notice
@@ -19,7 +19,7 @@ FORMATS = ("fp64", "fp32", "bf16")
 FEW = (1.0, 10.0)
 
 
-def _collect(found: Found) -> dict[str, Rows | Arrays]:
+def _collect(found: Found) -> dict[str, CsvRows | NpzArrays]:
     return {curves.OPTIMA: curves.optima_rows(found), "curves.npz": curves.arrays(found)}
 
 
@@ -65,4 +65,5 @@ EXPERIMENT = Experiment(
     figure=_figure,
     note="Published: the optima imply a C₁ of 2 to 3.",
     claims=_claims,
+    place=4,
 )
