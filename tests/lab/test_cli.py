@@ -1,28 +1,37 @@
 from __future__ import annotations
 
-import os
+import contextlib
+import io
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 import torch
 from typer.testing import CliRunner
 
-from dudx.lab import make_settings, storage, train
-from dudx.lab.cli import app
+from dudx.lab import cli, make_settings, storage, train
+from dudx.lab.cli import app, program
+from dudx.lab.run.folder import settings_of
+from dudx.lab.run.settings import Settings
+
+Said = tuple[int, str, str]
 
 
-def dudx(*arguments: str, cwd: Path | None = None) -> subprocess.CompletedProcess[str]:
-    environment = os.environ | {"OMP_NUM_THREADS": "1", "COLUMNS": "200"}
-    return subprocess.run(
-        [sys.executable, "-m", "dudx.lab.cli", *arguments],
-        capture_output=True,
-        text=True,
-        cwd=cwd,
-        env=environment,
-        check=False,
-    )
+@pytest.fixture
+def dudx(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Callable[..., Said]:
+    """The program in this process, by the entry point that users call: its exit code, and what it wrote where."""
+
+    def called(*arguments: str) -> Said:
+        monkeypatch.setattr(sys, "argv", ["dudx", *arguments])
+        monkeypatch.setattr(program.console, "width", 200)
+        capsys.readouterr()
+        with pytest.raises(SystemExit) as stop:
+            cli.main()
+        return int(stop.value.code or 0), *capsys.readouterr()
+
+    return called
 
 
 @pytest.fixture(scope="module")
@@ -32,92 +41,99 @@ def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def test_train_prints_the_error_and_leaves_pictures(tmp_path: Path) -> None:
-    done = dudx(
-        "train",
-        "burgers",
-        "--profile",
-        "smoke",
-        "--engine",
-        "efd",
-        "--epochs",
-        "6",
-        "--batch",
-        "32",
-        "--width",
-        "8",
-        "--depth",
-        "1",
-        "--seed",
-        "3",
-        "--recalibrate",
-        "2",
-        "--out",
-        str(tmp_path / "run"),
-    )
-    assert done.returncode == 0, done.stderr
-    assert "relative L2" in done.stdout
+def test_train_prints_the_error_and_leaves_pictures(dudx: Callable[..., Said], tmp_path: Path) -> None:
+    options = "--profile smoke --engine efd --epochs 6 --batch 32 --width 8 --depth 1 --seed 3 --recalibrate 2"
+    code, out, said = dudx("train", "burgers", *options.split(), "--out", str(tmp_path / "run"))
+    assert code == 0, said
+    assert "relative L2" in out
     result = storage.read_json(tmp_path / "run" / "result.json")
     assert (result["engine"], result["epochs"], result["seed"]) == ("efd", 6, 3)
     for name in ("solution.png", "training.png", "calibration.png"):
         assert (tmp_path / "run" / name).read_bytes().startswith(b"\x89PNG")
-    assert "epoch 6/6" in done.stderr  # plain lines where there is no terminal
+    assert "epoch 6/6" in said  # plain lines where there is no terminal
 
 
-def test_resume_from_the_command_line(tmp_path: Path, finished: Path) -> None:
-    done = dudx("train", "poisson", "--out", str(finished), "--resume")
-    assert done.returncode == 0, done.stderr
-    assert "finished" in done.stdout
+def test_every_setting_is_an_option_and_its_help_is_the_setting_s_own(
+    dudx: Callable[..., Said], tmp_path: Path
+) -> None:
+    shown = CliRunner().invoke(app, ["train", "--help"], env={"COLUMNS": "400"}).stdout
+    for name, field in Settings.model_fields.items():
+        assert field.description, name
+        assert " ".join(field.description.split()) in shown
+        assert name == "problem" or f"--{name.replace('_', '-')}" in shown
+    given = {"accuracy": 4, "rescale": True, "chunk": 16, "schedule": "constant", "weight_boundary": 3.0}
+    given |= {"compile": False, "dtype": "float64", "checkpoint_every": 2, "epochs": 2, "calibration_largest": 0.3}
+    arguments = []
+    for key, value in given.items():
+        arguments.append(f"--{'no-' if value is False else ''}{key.replace('_', '-')}")
+        arguments += [] if isinstance(value, bool) else [str(value)]
+    code, _, said = dudx("train", "poisson", "--profile", "smoke", *arguments, "--out", str(tmp_path / "run"))
+    assert code == 0, said
+    stored = settings_of(tmp_path / "run", {}).model_dump()
+    assert given.items() <= stored.items()
 
 
-def test_plot_draws_again(finished: Path) -> None:
-    done = dudx("plot", str(finished))
-    assert done.returncode == 0, done.stderr
+def test_resume_from_the_command_line(dudx: Callable[..., Said], finished: Path) -> None:
+    code, out, said = dudx("train", "poisson", "--out", str(finished), "--resume")
+    assert code == 0, said
+    assert "finished" in out
+
+
+def test_plot_draws_again(dudx: Callable[..., Said], finished: Path) -> None:
+    (finished / "solution.png").unlink(missing_ok=True)
+    code, _, said = dudx("plot", str(finished))
+    assert code == 0, said
     assert (finished / "solution.png").exists()
 
 
-@pytest.mark.parametrize("command", ["engines", "problems"])
-def test_lists(command: str) -> None:
-    done = dudx(command)
-    assert done.returncode == 0
-    for name in {"engines": ("ad", "fd", "efd", "sfd"), "problems": ("poisson", "burgers", "heat")}[command]:
-        assert name in done.stdout
+LISTS = {
+    "engines": ("ad", "fd", "efd", "sfd", "taylor"),
+    "problems": ("poisson", "burgers", "heat"),
+    "networks": ("mlp", "batchnorm", "attention"),
+    "optimizers": ("adam", "soap"),
+}
 
 
-def test_calibrate_prints_a_step_for_each_order_and_draws(tmp_path: Path) -> None:
-    done = dudx("calibrate", "burgers", "--profile", "smoke", "--out", str(tmp_path / "curve.png"))
-    assert done.returncode == 0, done.stderr
+@pytest.mark.parametrize("command", LISTS)
+def test_lists(dudx: Callable[..., Said], command: str) -> None:
+    code, out, _ = dudx(command)
+    assert code == 0
+    for name in LISTS[command]:
+        assert name in out
+
+
+def test_calibrate_prints_a_step_for_each_order_and_draws(dudx: Callable[..., Said], tmp_path: Path) -> None:
+    code, out, said = dudx("calibrate", "burgers", "--profile", "smoke", "--out", str(tmp_path / "curve.png"))
+    assert code == 0, said
     assert (tmp_path / "curve.png").exists()
-    assert "e-0" in done.stdout
+    assert "e-0" in out
 
 
-def test_reference_tells_what_it_holds() -> None:
-    done = dudx("reference", "poisson")
-    assert done.returncode == 0
-    assert "values from" in done.stdout
+def test_calibrate_on_a_trained_network_with_other_settings(dudx: Callable[..., Said], finished: Path) -> None:
+    few = ["--profile", "smoke", "--candidates", "5", "--set", "width=8"]
+    assert dudx("calibrate", "poisson", "--run", str(finished), *few)[0] == 0
+    code, _, said = dudx("calibrate", "poisson", "--engine", "taylor", "--profile", "smoke")
+    assert code == 1
+    assert said == "dudx: The engine 'taylor' has no step to search; try --engine efd.\n"
 
 
-def test_a_file_of_the_benchmark_suite_is_scored_in_addition(tmp_path: Path) -> None:
+def test_reference_tells_what_it_holds(dudx: Callable[..., Said]) -> None:
+    code, out, _ = dudx("reference", "poisson")
+    assert code == 0
+    assert "values from" in out
+
+
+def test_a_file_of_the_benchmark_suite_is_scored_in_addition(dudx: Callable[..., Said], tmp_path: Path) -> None:
     data = tmp_path / "burgers.dat"
     data.write_text("% x u @ t=0 u @ t=0.5\n-0.5 1.0 0.5\n0.5 -1.0 -0.5\n0.9 NaN NaN\n")
-    done = dudx(
-        "train",
-        "burgers",
-        "--profile",
-        "smoke",
-        "--epochs",
-        "2",
-        "--reference",
-        str(data),
-        "--out",
-        str(tmp_path / "r"),
-    )
-    assert done.returncode == 0, done.stderr
+    options = ["--profile", "smoke", "--epochs", "2", "--reference", str(data), "--out", str(tmp_path / "r")]
+    code, _, said = dudx("train", "burgers", *options)
+    assert code == 0, said
     scores = storage.read_json(tmp_path / "r" / "result.json")["file_reference"]
     assert set(scores) == {"l2_relative", "smape", "max_error"}
 
 
-COMMANDS = ("train", "calibrate", "reference", "engines", "problems", "plot", "doctor")
+COMMANDS = ("train", "sweep", "calibrate", "reference", "plot", "doctor", *LISTS)
 
 
 @pytest.mark.parametrize("command", [[], *([name] for name in COMMANDS)])
@@ -237,8 +253,6 @@ def test_hostile_input_gives_one_sentence_and_a_failing_exit(
     tmp_path: Path, finished: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """In one process, as starting 40 interpreters would take minutes; the entry point is the one users call."""
-    from dudx.lab import cli
-
     wrong = []
     for name, (arguments, sentence) in hostile_cases(tmp_path, finished).items():
         monkeypatch.setattr(sys, "argv", ["dudx", *arguments])
@@ -249,9 +263,6 @@ def test_hostile_input_gives_one_sentence_and_a_failing_exit(
 
 
 def call(main: object) -> tuple[object, str]:
-    import contextlib
-    import io
-
     said = io.StringIO()
     code: object = 0
     with contextlib.redirect_stderr(said):
@@ -265,8 +276,14 @@ def call(main: object) -> tuple[object, str]:
     return code, "\n".join(lines)
 
 
+@pytest.mark.slow
 def test_the_real_program_fails_the_same_way(tmp_path: Path) -> None:
-    done = dudx("train", "poison", "--out", str(tmp_path / "run"))
+    done = subprocess.run(
+        [sys.executable, "-m", "dudx.lab.cli", "train", "poison", "--out", str(tmp_path / "run")],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
     assert done.returncode == 1
     assert done.stderr.strip() == "dudx: There is no problem named 'poison'; did you mean 'poisson'?"
     assert not (tmp_path / "run").exists()
@@ -370,8 +387,6 @@ def test_doctor_says_the_same_every_time(patients: str) -> None:
 
 
 def test_doctor_refuses_in_one_sentence(patients: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    from dudx.lab import cli
-
     good = f"{patients}:batch_norm"
     cases = {
         "no such package": (["no.such.package:make"], "cannot be imported: No module named 'no'"),

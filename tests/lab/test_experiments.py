@@ -3,7 +3,6 @@ from __future__ import annotations
 import csv
 import re
 import shutil
-import subprocess
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -34,17 +33,6 @@ from dudx.lab.sweep.runs import Outcome, Run, Work, execute
 EXPERIMENTS = experiments()
 SMOKE = load("smoke")
 EVERYTHING = list(EXPERIMENTS.values())
-
-
-@pytest.fixture(scope="module")
-def smoke(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """All experiments from end to end, by the command."""
-    out = tmp_path_factory.mktemp("results") / "smoke"
-    command = ["reproduce", "--all", "--profile", "smoke", "--out", str(out), "--workers", "1"]
-    done = subprocess.run([sys.executable, "-m", "dudx.lab.cli", *command], capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr
-    assert done.stdout.count("Written: ") == len(artefacts(out))
-    return out
 
 
 @pytest.fixture
@@ -100,6 +88,7 @@ def call(monkeypatch: pytest.MonkeyPatch, *arguments: str) -> int:
 
 
 def test_every_experiment_leaves_data_and_what_is_made_of_them(smoke: Path) -> None:
+    assert smoke.with_suffix(".said").read_text().count("Written: ") == len(artefacts(smoke))
     for name, experiment in EXPERIMENTS.items():
         data = Data(smoke / "data" / name)
         work = {run.name for run in experiment.runs(SMOKE)} | {m.name for m in experiment.measurements(SMOKE)}
@@ -361,6 +350,7 @@ def test_a_measurement_that_failed_is_tried_again_and_an_interrupted_one_goes_on
     assert Scripted.asked == [1, 2, 3, 2, 3]
 
 
+@pytest.mark.slow
 def test_control_c_leaves_everything_to_go_on_from(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -397,6 +387,7 @@ def test_the_published_tables_are_what_their_data_say(name: str, tmp_path: Path)
 # -- measuring ---------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_measurements_have_processes_of_their_own() -> None:
     cost = {"network": "mlp", "way": "FD", "width": 32, "depth": 2, "threads": 1, "seconds": 0.0, "device": "cpu"}
     function = "dudx.lab.paper.experiments.cost:measure"
