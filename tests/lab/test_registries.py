@@ -129,9 +129,7 @@ def test_a_problem_with_defaults_of_its_own(add: Add, tmp_path: Path) -> None:
 
 def test_a_default_that_is_not_right_is_the_problem_s_fault(add: Add) -> None:
     add("dudx.lab.problems", "parabola", PROBLEM.replace('"width": 9', '"widht": 9'))
-    with pytest.raises(
-        InputError, match="the defaults of the problem parabola.*widht = 9 is not right: there is no such"
-    ):
+    with pytest.raises(InputError, match=r"the defaults of the problem parabola.*widht = 9 is not right: there is no"):
         make_settings("parabola", "smoke")
 
 

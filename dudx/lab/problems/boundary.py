@@ -31,7 +31,6 @@ class Bounded(Protocol):
     @property
     def surfaces(self) -> Sequence[Face | Circle]: ...
 
-    @property
     def _step_across(self) -> float: ...
 
     def _distance(self, x: Tensor) -> Tensor: ...
@@ -161,7 +160,7 @@ def located(shape: Bounded, numbers: Tensor, unit: Tensor) -> tuple[Tensor, Tens
 
 def outward_side(shape: Bounded, points: Tensor, normals: Tensor, numbers: Tensor) -> Tensor:
     """1 where the normal points out of the shape, −1 where into it, 0 where the point is not on its boundary."""
-    step = shape._step_across
+    step = shape._step_across()
     inside_behind = shape._distance(points - step * normals) <= 0
     inside_ahead = shape._distance(points + step * normals) <= 0
     outward = inside_behind.to(points.dtype) - inside_ahead.to(points.dtype)

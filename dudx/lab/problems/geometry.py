@@ -134,7 +134,6 @@ class Shape(Domain):
             pieces.append(Piece(surface, self, number, share, side if abs(side) == 1 else 0.0))
         return tuple(piece for piece in pieces if piece.share > 0)
 
-    @cached_property
     def _step_across(self) -> float:
         return _ACROSS * max(abs(number) for corner in self.bounds for number in corner)
 

@@ -17,7 +17,7 @@ LOCK = "run.lock"
 CONFIG = "config.toml"
 
 
-def make_folder(folder: Path, settings: Settings) -> None:
+def make_run_folder(folder: Path, settings: Settings) -> None:
     """Make the folder of a run, with what it is started with and where."""
     storage.make_folder(folder)
     storage.write_text(folder / CONFIG, to_toml(settings))

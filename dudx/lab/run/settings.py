@@ -88,27 +88,23 @@ class Settings(BaseModel):
     reference_file: str | None = _machine(None, "a COMSOL data file to score against in addition")
 
 
-def profile_names() -> list[str]:
-    """The profiles that come with the package."""
-    folder = resources.files("dudx.lab.run") / "profiles"
-    return sorted(f.name.removesuffix(".toml") for f in folder.iterdir() if f.name.endswith(".toml"))
-
-
-def load_profile(profile: str) -> tuple[str, str]:
-    """The text of a profile and where it stands: a name that comes with the package, or a file of your own."""
+def profile_text(profile: str, package: str = "dudx.lab.run") -> tuple[str, str]:
+    """The text of a profile and where it stands: one that comes with a package, by name, or a file of your own."""
     path = Path(profile)
     if path.suffix == ".toml":
         try:
             return path.read_text(encoding="utf-8"), str(path)
         except OSError as error:
             raise InputError(f"The profile {profile!r} cannot be read: {error.strerror}.") from error
-    look_up(profile, dict.fromkeys(profile_names()), "profile")
-    return (resources.files("dudx.lab.run") / "profiles" / f"{profile}.toml").read_text(encoding="utf-8"), profile
+    folder = resources.files(package) / "profiles"
+    names = sorted(file.name.removesuffix(".toml") for file in folder.iterdir() if file.name.endswith(".toml"))
+    look_up(profile, dict.fromkeys(names), "profile")
+    return (folder / f"{profile}.toml").read_text(encoding="utf-8"), profile
 
 
 def make_settings(problem: str, profile: str = "cpu", **options: Any) -> Settings:
     """The settings for a problem: the profile's, the problem's own, the profile's table for it, the options given."""
-    text, where = load_profile(profile)
+    text, where = profile_text(profile)
     try:
         tables = tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:

@@ -18,7 +18,7 @@ from dudx.lab.run.checkpoint import Checkpoint, RandomNumbers, Stateful, kept
 from dudx.lab.run.engines import make_engine
 from dudx.lab.run.evaluation import Evaluation, scored
 from dudx.lab.run.interruption import stop_request
-from dudx.lab.run.networks import networks, shaped
+from dudx.lab.run.networks import networks, sizes_taken
 from dudx.lab.run.objective import Objective, Part
 from dudx.lab.run.phases import first_phase, second_phase
 from dudx.lab.run.progress import display
@@ -214,7 +214,10 @@ class Trainer:
 def _network(problem: Problem, settings: Settings) -> nn.Module:
     maker = look_up(settings.network, networks(), "network")
     rescaled = problem.rescaled if settings.rescale is None else settings.rescale
-    shape = {**shaped(maker, settings.width, settings.depth), "bounds": problem.domain.bounds if rescaled else None}
+    shape = {
+        **sizes_taken(maker, settings.width, settings.depth),
+        "bounds": problem.domain.bounds if rescaled else None,
+    }
     try:
         return maker(len(problem.inputs), problem.outputs, **shape)
     except TypeError as error:

@@ -14,7 +14,7 @@ from dudx.lab import storage
 from dudx.lab.locks import locked
 from dudx.lab.problems import problem as problem_named
 from dudx.lab.run.checkpoint import FILE as CHECKPOINT
-from dudx.lab.run.folder import LOCK, make_folder, settings_of
+from dudx.lab.run.folder import LOCK, make_run_folder, settings_of
 from dudx.lab.run.ranks import Ranks
 from dudx.lab.run.settings import Settings
 from dudx.lab.run.trainer import Trainer
@@ -49,7 +49,7 @@ def train(
     # Everything that can be wrong with the settings comes to light here, before the folder is made.
     trainer = Trainer(problem_named(settings.problem), settings, folder, ranks, saved)
     if not begun:
-        make_folder(folder, settings)
+        make_run_folder(folder, settings)
     with locked(folder / LOCK) if lock else contextlib.nullcontext():
         if begun:
             trainer.checkpoint.load()

@@ -68,7 +68,7 @@ def experiment(problem: str, place: int, *notes: str, sfd_is_better: bool = Fals
     return Experiment(
         f"table-{problem}",
         f"{title(problem)}: errors by engine",
-        trained.collect,
+        trained.collect_runs,
         runs=lambda profile: runs(profile, problem),
         tables=lambda data: [_table(data, problem, notes)],
         claims=lambda data: _claims(data, problem, sfd_is_better),

@@ -30,7 +30,7 @@ WRONG = 0.01
 
 
 def _collect(found: Found) -> dict[str, CsvRows]:
-    keys = (*discrepancy.WAYS, "scale")
+    keys = (*discrepancy.LAPLACIANS, "scale")
     return {
         _FILE: [
             {
@@ -50,7 +50,7 @@ def _collect(found: Found) -> dict[str, CsvRows]:
 
 def _read(data: Data) -> Callable[[str, str, str], Seeds]:
     """From network, number format and quantity to values by initialisation."""
-    rows = data.rows(_FILE, ("network", "dtype", "status"), ("seed", *discrepancy.WAYS, "scale"))
+    rows = data.rows(_FILE, ("network", "dtype", "status"), ("seed", *discrepancy.LAPLACIANS, "scale"))
 
     def values(network: str, dtype: str, key: str) -> Seeds:
         chosen = [r for r in rows if (r["network"], r["dtype"], r["status"]) == (network, dtype, "ok")]
@@ -91,7 +91,7 @@ def _claims(data: Data) -> list[Claim]:
     values, found = _read(data), []
     for network in ("batchnorm", "attention"):
         title, theirs = TITLES[network], published("appendix-b")[network]
-        of: dict[str, Any] = {key: values(network, "float32", key) for key in (*discrepancy.WAYS, "scale")}
+        of: dict[str, Any] = {key: values(network, "float32", key) for key in (*discrepancy.LAPLACIANS, "scale")}
         shares = np.array([of["batched_ad"][seed] / scale for seed, scale in of["scale"].items()])
         known = len(shares) > 1 and bool((shares > 0).all())
         verdict, evidence = claims.larger(

@@ -105,7 +105,7 @@ def _claims(data: Data) -> list[Claim]:
 EXPERIMENT = Experiment(
     "coupled-training",
     "Training networks whose samples influence each other",
-    trained.collect,
+    trained.collect_runs,
     runs=_runs,
     tables=_tables,
     figure=_figure,

@@ -16,7 +16,7 @@ from dudx.lab.paper.experiments.profile import Profile
 from dudx.lab.run.networks import networks
 
 NETWORK_NAMES = ("mlp", "batchnorm", "attention")
-WAYS = ("batched_ad", "batched_fd", "isolated_ad", "isolated_fd", "isolated_taylor")
+LAPLACIANS = ("batched_ad", "batched_fd", "isolated_ad", "isolated_fd", "isolated_taylor")
 DTYPES = ("float32", "float64")
 _CANDIDATES = 40
 _RANGES = {"float32": (1e-4, 1.0), "float64": (1e-6, 1.0)}

@@ -171,7 +171,7 @@ def _together(verdicts: Sequence[Verdict]) -> Verdict:
 EXPERIMENT = Experiment(
     "fig-5",
     "Error against the recalibration interval",
-    trained.collect,
+    trained.collect_runs,
     runs=_runs,
     tables=_tables,
     figure=_figure,

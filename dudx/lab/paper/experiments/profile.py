@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import tomllib
-from importlib import resources
-from pathlib import Path
 from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
@@ -14,7 +12,7 @@ from dudx.errors import InputError
 from dudx.lab.names import look_up
 from dudx.lab.problems import problems
 from dudx.lab.run.engines import engine_kind
-from dudx.lab.run.settings import Settings, make_settings
+from dudx.lab.run.settings import Settings, make_settings, profile_text
 
 
 class _Sizes(BaseModel):
@@ -102,23 +100,9 @@ class Profile(_Sizes):
         return make_settings(problem, self.base, **{**common, **chosen})
 
 
-def profile_names() -> list[str]:
-    """The profiles that come with the package."""
-    folder = resources.files("dudx.lab.paper.experiments") / "profiles"
-    return sorted(file.name.removesuffix(".toml") for file in folder.iterdir() if file.name.endswith(".toml"))
-
-
 def load(name: str, device: str | None = None) -> Profile:
     """A profile that comes with the package, or a .toml file of your own."""
-    path = Path(name)
-    if path.suffix == ".toml":
-        try:
-            text = path.read_text(encoding="utf-8")
-        except OSError as error:
-            raise InputError(f"The profile {name!r} cannot be read: {error.strerror}.") from error
-    else:
-        look_up(name, dict.fromkeys(profile_names()), "profile")
-        text = (resources.files("dudx.lab.paper.experiments") / "profiles" / f"{name}.toml").read_text(encoding="utf-8")
+    text, _ = profile_text(name, "dudx.lab.paper.experiments")
     try:
         values = tomllib.loads(text)
         return Profile(**(values if device is None else {**values, "device": device}))

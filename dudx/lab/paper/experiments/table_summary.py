@@ -50,5 +50,5 @@ def _tables(data: Data) -> list[Table]:
 
 
 EXPERIMENT = Experiment(
-    "table-summary", "Relative L2 error, all problems", trained.collect, runs=_runs, tables=_tables, place=8
+    "table-summary", "Relative L2 error, all problems", trained.collect_runs, runs=_runs, tables=_tables, place=8
 )

@@ -17,7 +17,7 @@ _RESULTS = ("l2_relative", "smape", "max_error", "seconds", "step")
 _CALIBRATIONS_KEPT = 50
 
 
-def collect(found: Found) -> dict[str, CsvRows]:
+def collect_runs(found: Found) -> dict[str, CsvRows]:
     """The runs and, where steps were calibrated, the steps."""
     return {RUNS: run_rows(found), STEPS: step_rows(found)}
 

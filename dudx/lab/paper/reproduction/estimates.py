@@ -28,7 +28,7 @@ _IRRELEVANT = ("seed", "epochs", "recalibrate", "evaluate_every", "log_every", "
 
 
 @dataclass(frozen=True)
-class Piece:
+class Workload:
     """Work of one kind: what it is, how many pieces there are, how many are left, and the seconds of a core for one."""
 
     experiment: str
@@ -46,7 +46,7 @@ class Piece:
 class Estimate:
     """The work of a reproduction; work that experiments share is counted with the first of them."""
 
-    lines: Sequence[Piece]
+    lines: Sequence[Workload]
     #: Seconds of a core in runs, which go side by side, and in measurements, which do not.
     runs: float
     measurements: float
@@ -79,15 +79,15 @@ def estimate(experiments: Sequence[Experiment], profile: Profile, out: Path) -> 
                 seen.add(piece.file)
         more = _lines(experiment, groups)
         measurements += sum(line.total for line in more)
-        lines += found + more or [Piece(experiment.name, "nothing that is not above", 0, 0, 0.0)]
+        lines += found + more or [Workload(experiment.name, "nothing that is not above", 0, 0, 0.0)]
     return Estimate(lines, runs, measurements)
 
 
-def _lines(experiment: Experiment, groups: dict[str, list[tuple[bool, Callable[[], float]]]]) -> list[Piece]:
+def _lines(experiment: Experiment, groups: dict[str, list[tuple[bool, Callable[[], float]]]]) -> list[Workload]:
     found = []
     for what, pieces in groups.items():
         seconds = [measure() for left, measure in pieces if left]
-        found.append(Piece(experiment.name, what, len(pieces), len(seconds), sum(seconds) / max(1, len(seconds))))
+        found.append(Workload(experiment.name, what, len(pieces), len(seconds), sum(seconds) / max(1, len(seconds))))
     return found
 
 

@@ -19,7 +19,7 @@ from dudx.lab.run.networks.batchnorm import BatchNormMLP
 from dudx.lab.run.networks.mlp import MLP
 from dudx.lab.run.networks.rescaling import Rescale
 
-__all__ = ["MLP", "AttentionMLP", "BatchNormMLP", "Rescale", "networks", "shaped"]
+__all__ = ["MLP", "AttentionMLP", "BatchNormMLP", "Rescale", "networks", "sizes_taken"]
 
 
 @cache
@@ -28,7 +28,7 @@ def networks() -> dict[str, Callable[..., nn.Module]]:
     return held_in(__name__, "NETWORK")
 
 
-def shaped(maker: Callable[..., nn.Module], width: int, depth: int) -> dict[str, Any]:
+def sizes_taken(maker: Callable[..., nn.Module], width: int, depth: int) -> dict[str, Any]:
     """Width and depth as a network takes them; not every one has a depth to choose."""
     try:
         taken = inspect.signature(maker).parameters
