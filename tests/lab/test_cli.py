@@ -109,8 +109,13 @@ def test_calibrate_prints_a_step_for_each_order_and_draws(dudx: Callable[..., Sa
 
 
 def test_calibrate_on_a_trained_network_with_other_settings(dudx: Callable[..., Said], finished: Path) -> None:
-    few = ["--profile", "smoke", "--candidates", "5", "--set", "width=8"]
-    assert dudx("calibrate", "poisson", "--run", str(finished), *few)[0] == 0
+    few = ["--run", str(finished), "--candidates", "5", "--set", "calibration_largest=0.3"]
+    code, out, said = dudx("calibrate", "poisson", *few)
+    assert code == 0, said
+    assert "Best steps for poisson" in out
+    code, _, said = dudx("calibrate", "poisson", *few, "--set", "width=8")
+    assert code == 1
+    assert said == "dudx: The network of a run was made with its own width; leave out --set width.\n"
     code, _, said = dudx("calibrate", "poisson", "--engine", "taylor", "--profile", "smoke")
     assert code == 1
     assert said == "dudx: The engine 'taylor' has no step to search; try --engine efd.\n"

@@ -92,7 +92,11 @@ def calibrate(
     from dudx.lab.run.settings import make_settings, parsed
 
     given = {key: value for key, value in options.items() if value is not None}
-    settings = make_settings(problem, profile, **{"engine": "efd", **parsed(set_ or [], options), **given})
+    chosen = {"engine": "efd", **parsed(set_ or [], options), **given}
+    if run is None:
+        settings = make_settings(problem, profile, **chosen)
+    else:
+        settings = training.settings_to_calibrate(run, problem, chosen)
     found = training.calibrate(settings, run)
     if not found:
         raise InputError(f"The engine {settings.engine!r} has no step to search; try --engine efd.")

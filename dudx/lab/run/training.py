@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +16,7 @@ from dudx.lab.problems import problem as problem_named
 from dudx.lab.run.checkpoint import FILE as CHECKPOINT
 from dudx.lab.run.folder import LOCK, make_run_folder, settings_of
 from dudx.lab.run.ranks import Ranks
-from dudx.lab.run.settings import Settings
+from dudx.lab.run.settings import Settings, validated
 from dudx.lab.run.trainer import Trainer
 
 
@@ -57,13 +57,18 @@ def train(
 
 
 def calibrate(settings: Settings, run: Path | None = None) -> list[dict[str, Any]]:
-    """The searches by which an engine sets its steps on a fresh network, or on the network of a finished run."""
-    if run is not None:
-        stored = settings_of(run, {"problem": settings.problem})
-        chosen = {key: getattr(settings, key) for key in ("engine", "calibration_candidates")}
-        settings = stored.model_copy(update=chosen)
+    """The searches by which an engine sets its steps on a fresh network, or on that of a run with such settings."""
     trainer = Trainer(problem_named(settings.problem), settings, Path())
     if run is not None:
         trainer.model.load_state_dict(storage.read_checkpoint(run / CHECKPOINT)["model"])
     trainer.calibrate()
     return trainer.records.calibrations
+
+
+def settings_to_calibrate(run: Path, problem: str, chosen: Mapping[str, Any]) -> Settings:
+    """A run's settings, with another choice of what has to do with its steps only."""
+    for key in chosen:
+        if not key.startswith("calibration_") and key not in ("engine", "accuracy", "seed"):
+            raise InputError(f"The network of a run was made with its own {key}; leave out --set {key}.")
+    stored = settings_of(run, {"problem": problem})
+    return validated({**stored.model_dump(), **chosen}, given=chosen)
