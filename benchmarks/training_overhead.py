@@ -57,7 +57,7 @@ def main() -> None:
             timed(trainer.objective, "gradient", spent, "network")
             timed(trainer.objective, "draw", spent, "sampling")
             timed(trainer.optimizer, "step", spent, "optimizer")
-            trainer.evaluate = lambda: (None, {})  # the reference's points are no part of an epoch
+            trainer.evaluation.arrays = lambda: {}  # the reference's points are no part of an epoch
             start = time.perf_counter()
             trainer.run()
             whole = time.perf_counter() - start

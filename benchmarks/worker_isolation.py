@@ -11,7 +11,7 @@ from harness import serve
 from torch import Tensor, nn
 
 import dudx
-from dudx.lab.run.networks import NETWORKS
+from dudx.lab.run.networks import networks
 
 #: What each way makes of the network and its batch, every step anew as training does, and the engine.
 WAYS: dict[str, tuple[Callable[[nn.Module, Tensor], Any], dudx.Engine]] = {
@@ -30,7 +30,7 @@ class IsolationStep:
 
     def __init__(self, case: Mapping[str, Any]):
         torch.manual_seed(0)
-        self.model = NETWORKS[case["network"]](2)
+        self.model = networks()[case["network"]](2)
         self.x = 2 * torch.rand(case["batch"], 2) - 1
         self.pointwise, self.engine = WAYS[case["way"]]
 

@@ -5,19 +5,26 @@ subtraction, so the step can be as small as 1e-20 and the result is exact to rou
 and says so when asked for more.
 
     python examples/custom_engine.py
+    dudx train custom_engine:transport --engine custom_engine:ComplexStep --out runs/transport       (from this folder)
+
+An engine with a step of its own to keep in training says so by `calibrated`, `state` and `with_state`.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
-from torch import Tensor, nn
+from torch import Generator, Tensor, nn
 from torch.func import functional_call
 
 import dudx
 from dudx.checks import Model
+from dudx.lab import Condition, Problem
+from dudx.lab.problems.base import Points
+from dudx.lab.problems.geometry import Interval
 from dudx.operators import Operator, Partial, Term
 
 
@@ -48,13 +55,31 @@ class ComplexStep(dudx.Engine):
         ]
 
 
+def transport() -> Problem:
+    """A wave that moves without changing, u = sin π(x - t): an equation of first derivatives, to train with."""
+    inputs, domain = ("x", "t"), Interval(-1.0, 1.0) * Interval(0.0, 1.0)
+
+    def edge(n: int, generator: Generator, device: torch.device, dtype: torch.dtype) -> Points:
+        points = domain.sample_boundary(n, generator, device, dtype).points
+        return points, {"g": torch.sin(math.pi * (points[:, :1] - points[:, 1:]))}
+
+    def start(n: int, generator: Generator, device: torch.device, dtype: torch.dtype) -> Points:
+        points = domain.sample_initial(n, generator, device, dtype)
+        return points, {"g": torch.sin(math.pi * points[:, :1])}
+
+    value = dudx.Residual(lambda u, g: u - g, inputs, data=("g",))
+    conditions = [Condition("initial", "initial", value, start), Condition("boundary", "boundary", value, edge)]
+    equation = dudx.Residual(lambda u: u.t + u.x, inputs)
+    return Problem("transport", "Transport of a wave", inputs, domain, equation, conditions)
+
+
 def main() -> None:
     """Compare with automatic differentiation."""
     torch.manual_seed(0)
     model = nn.Sequential(nn.Linear(2, 32), nn.Tanh(), nn.Linear(32, 32), nn.Tanh(), nn.Linear(32, 1)).double()
     x = torch.rand(1000, 2, dtype=torch.float64)
-    transport = dudx.Residual(lambda u: u.t + u * u.x, inputs=("x", "t"))
-    difference = transport(model, x, ComplexStep()) - transport(model, x, dudx.AD())  # type: ignore[operator]
+    residual = dudx.Residual(lambda u: u.t + u * u.x, inputs=("x", "t"))
+    difference = residual(model, x, ComplexStep()) - residual(model, x, dudx.AD())  # type: ignore[operator]
     print(f"complex step against automatic differentiation: largest difference {difference.abs().max():.1e}")
     try:
         dudx.evaluate(model, x, [dudx.Laplacian()], ComplexStep())

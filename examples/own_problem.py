@@ -47,6 +47,8 @@ def viscosity() -> Problem:
         conditions=[Condition("data", "data", Residual(lambda u, m: u - m, INPUTS, data=("m",)), measurements)],
         solution=lambda: reference("burgers"),
         unknowns={"log_nu": log_nu},
+        # Settings that suit it, unless a profile's table for it or the command line says otherwise.
+        defaults={"weight_data": 10.0},
     )
 
 
@@ -54,7 +56,7 @@ def main() -> None:
     """Solve it and compare the viscosity."""
     settings = make_settings(
         f"{__name__}:viscosity" if __name__ != "__main__" else "own_problem:viscosity",
-        optimizer="soap", learning_rate=3e-3, epochs=2000, batch=1024, width=32, weight_data=10.0,
+        optimizer="soap", learning_rate=3e-3, epochs=2000, batch=1024, width=32,
     )  # fmt: skip
     with tempfile.TemporaryDirectory() as folder:
         result = train(settings, f"{folder}/run")

@@ -20,6 +20,10 @@ settings.register_profile("repeatable", derandomize=True, deadline=None)
 settings.load_profile("repeatable")
 
 
+def pytest_configure(config: pytest.Config) -> None:
+    config.addinivalue_line("markers", "slow: takes seconds, by processes of its own or by much work; -m 'not slow'")
+
+
 @pytest.fixture(autouse=True)
 def _seeded():
     torch.manual_seed(0)

@@ -34,7 +34,7 @@ def _numbers(folder: Path) -> list[dict[str, Any]]:
 def epoch(folder: Path) -> int:
     """The epoch of a run's checkpoint, -1 before the first."""
     path = folder / "checkpoint.pt"
-    return storage.read_checkpoint(path)["epoch"] if path.exists() else -1
+    return storage.read_checkpoint(path)["loop"]["epoch"] if path.exists() else -1
 
 
 def wait_until(condition: Callable[[], bool], what: str, seconds: float = 120) -> None:

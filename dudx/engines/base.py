@@ -60,6 +60,8 @@ class Engine(ABC):
     approximate: ClassVar[bool] = False
     #: Its place in tables and lists; equal ones stand in the order of their names.
     rank: ClassVar[int] = 100
+    #: Whether a training of thousands of steps gains by compiling it; `compile="auto"` asks.
+    gains_by_compilation: ClassVar[bool] = False
 
     #: What to do with a network whose samples influence each other: "refuse" it, "ignore" the fact and compute
     #: something else than the derivative, or None where the engine is right for such networks too.

@@ -10,7 +10,7 @@ from torch import nn
 from dudx.coupling.explanation import Explanation, explain
 from dudx.errors import DudxError, InputError
 from dudx.lab.names import look_up
-from dudx.lab.run.networks import NETWORKS
+from dudx.lab.run.networks import networks
 
 
 def examine(
@@ -44,11 +44,11 @@ def _network(name: str, inputs: int | None, seed: int) -> nn.Module:
     """What `package.module:factory` makes, the module that is there itself, or one of our own by name."""
     torch.manual_seed(seed)
     try:
-        found = look_up(name, NETWORKS, "network")
+        found = look_up(name, networks(), "network")
         if isinstance(found, nn.Module):
             return found
         torch.manual_seed(seed)  # again, as the import may have drawn numbers, and happens only once
-        made = found(inputs or 2) if name in NETWORKS else found() if callable(found) else found
+        made = found(inputs or 2) if name in networks() else found() if callable(found) else found
     except DudxError:
         raise
     except Exception as error:  # of the user's code

@@ -1,4 +1,4 @@
-"""Things by name: look one up, suggest the nearest when it is mistyped, import a user's own."""
+"""Things by name: those of a folder, the nearest one suggested for a name that is mistyped, a user's own imported."""
 
 from __future__ import annotations
 
@@ -10,6 +10,16 @@ from collections.abc import Mapping
 from typing import Any
 
 from dudx.errors import InputError
+from dudx.registry import modules_in
+
+
+def held_in(package: str, attribute: str) -> dict[str, Any]:
+    """What the files of a folder hold under a certain name, by the file's name with dashes: `fig_1.py` is fig-1."""
+    return {
+        module.__name__.rpartition(".")[2].replace("_", "-"): getattr(module, attribute)
+        for module in modules_in(package)
+        if hasattr(module, attribute)
+    }
 
 
 def look_up(name: str, table: Mapping[str, Any], kind: str) -> Any:

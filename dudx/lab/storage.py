@@ -41,6 +41,14 @@ def atomic(path: Path) -> Iterator[Path]:
         temporary.unlink(missing_ok=True)
 
 
+def make_folder(folder: Path) -> None:
+    """Make a folder and those above it, unless they are there."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise StorageError(f"Cannot make the folder {str(folder)!r}: {error.strerror or error}.") from error
+
+
 def write_text(path: Path, text: str) -> None:
     """Write a text file."""
     with atomic(path) as temporary:
@@ -112,7 +120,7 @@ def read_checkpoint(path: Path) -> dict[str, Any]:
         ) from error
 
 
-class Table:
+class GrowingTable:
     """A CSV file that grows row by row and can be cut back to what a checkpoint has seen."""
 
     def __init__(self, path: Path, columns: Sequence[str], keep: int | None = None):

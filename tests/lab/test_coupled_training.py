@@ -82,7 +82,7 @@ def test_a_run_of_a_coupled_network_resumes_bit_for_bit(network: str, tmp_path: 
     whole, half = tmp_path / "whole", tmp_path / "half"
 
     def copied() -> None:
-        if storage.read_checkpoint(whole / "checkpoint.pt")["epoch"] == 5:
+        if storage.read_checkpoint(whole / "checkpoint.pt")["loop"]["epoch"] == 5:
             shutil.copytree(whole, half)  # as a kill would have left it
 
     assert train(settings, whole, saved=copied)["status"] == "finished"
@@ -94,8 +94,8 @@ def test_a_run_of_a_coupled_network_resumes_bit_for_bit(network: str, tmp_path: 
 def test_the_prediction_of_an_attention_network_does_not_depend_on_the_slices() -> None:
     trainer = make_trainer("attention", "ad")
     points = torch.rand(50, 2, dtype=torch.float64).numpy()
-    together = trainer.predict(points)
-    apart = [trainer.predict(points[i : i + 1]) for i in range(len(points))]
+    together = trainer.evaluation.predict(points)
+    apart = [trainer.evaluation.predict(points[i : i + 1]) for i in range(len(points))]
     assert abs(together[:, 0] - [row[0, 0] for row in apart]).max() < 1e-12
 
 

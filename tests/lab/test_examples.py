@@ -10,6 +10,7 @@ import sys
 from pathlib import Path
 
 import pytest
+import torch
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 
@@ -21,6 +22,20 @@ def test_the_engine_of_ones_own_agrees_and_refuses() -> None:
     assert "largest difference" in done.stdout
     assert float(done.stdout.split("largest difference ")[1].split()[0]) < 1e-12
     assert "use dudx.AD()" in done.stdout
+
+
+def test_the_engine_of_ones_own_trains(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from dudx.lab import make_settings, storage, train
+
+    monkeypatch.syspath_prepend(str(EXAMPLES))
+    ends = []
+    for engine in ("custom_engine:ComplexStep", "ad"):
+        settings = make_settings("custom_engine:transport", "smoke", engine=engine, dtype="float64")
+        result = train(settings, tmp_path / engine.replace(":", "-"))
+        assert (result["status"], result["step"]) == ("finished", None)
+        ends.append(storage.read_checkpoint(tmp_path / engine.replace(":", "-") / "checkpoint.pt")["model"])
+    for name, weights in ends[0].items():  # both exact to rounding, which twenty steps of Adam hardly multiply
+        assert torch.allclose(weights, ends[1][name], rtol=1e-8, atol=1e-10)
 
 
 def test_the_problem_of_ones_own_trains_and_moves_its_unknown(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -11,8 +11,8 @@ from dudx.errors import InputError
 from dudx.lab.problems.geometry import (
     Box,
     Circle,
+    Cutout,
     Cylinder,
-    Difference,
     Disc,
     Face,
     Interval,
@@ -21,10 +21,10 @@ from dudx.lab.problems.geometry import (
     sample_pieces,
 )
 
-POISSON = Difference(Box((-0.5, -0.5), (0.5, 0.5)), *(Disc(c, 0.1) for c in itertools.product((-0.3, 0.3), repeat=2)))
+POISSON = Cutout(Box((-0.5, -0.5), (0.5, 0.5)), *(Disc(c, 0.1) for c in itertools.product((-0.3, 0.3), repeat=2)))
 BIG = [*itertools.product((-4, 4), (-9, -3, 3, 9)), (0, 0), (0, 6), (0, -6)]
 SMALL = list(itertools.product((-3.2, 3.2), (-6, 0, 6)))
-HEAT = Difference(Box((-8, -12), (8, 12)), *(Disc(c, 1) for c in BIG), *(Disc(c, 0.4) for c in SMALL))
+HEAT = Cutout(Box((-8, -12), (8, 12)), *(Disc(c, 1) for c in BIG), *(Disc(c, 0.4) for c in SMALL))
 OVERLAPPING_DISCS = Disc((0, 0), 1) | Disc((1, 0), 1)
 BITTEN_BOX = Box((0, 0), (2, 1)) - Disc((2, 1), 0.5)
 L_SHAPE = Box((0, 0), (2, 1)) | Box((0, 0), (1, 2))
@@ -269,7 +269,7 @@ def test_set_operations_agree_with_logic() -> None:
     assert torch.equal((a - b - c).contains(x), in_a & ~in_b & ~in_c)
     assert torch.equal((a - (b | c)).contains(x), in_a & ~in_b & ~in_c)
     assert torch.equal((a - (b - c)).contains(x), in_a & ~(in_b & ~in_c))
-    assert isinstance(a - b - c, Difference)
+    assert isinstance(a - b - c, Cutout)
     assert len((a - b - c).holes) == 2
     assert isinstance(a | b, Union)
     assert isinstance(a * Interval(0, 1), Cylinder)
@@ -301,7 +301,7 @@ FAULTS = {
     "dimensions": (lambda: ANY - Interval(0, 1), "same dimension"),
     "union": (lambda: ANY | Box((0, 0, 0), (1, 1, 1)), "same dimension"),
     "no shape": (lambda: Union(), "at least one"),
-    "no hole": (lambda: Difference(ANY), "at least one hole"),
+    "no hole": (lambda: Cutout(ANY), "at least one hole"),
     "cylinder in a union": (lambda: Union(ANY * Interval(0, 1)), "Only shapes in space"),  # pyright: ignore
     "time": (lambda: ANY * ANY, "Interval of time"),  # pyright: ignore
     "columns": (lambda: ANY.contains(torch.zeros(3, 3)), r"shape \(N, 2\)"),

@@ -288,7 +288,7 @@ def test_heat_is_cold_at_first_and_never_colder(solutions: dict[str, Reference])
     assert u.values.min() == 0
     assert not u.values[u.points[:, 2] == 0].any()
     # No place is warmer than the warmest boundary would make it in the end.
-    assert u.values.max() < max(heat.SOURCES.values())
+    assert u.values.max() < max(heat.HOLE_SOURCES.values())
     assert len(np.unique(u.points[:, 2])) == 31
 
 
@@ -335,7 +335,7 @@ def test_the_heat_in_the_plate_is_what_came_in(solutions: dict[str, Reference]) 
         if isinstance(surface := piece.surface, Circle):
             angle = 2 * math.pi * np.arange(96) / 96
             places = np.array(surface.center) + surface.radius * np.stack([np.cos(angle), np.sin(angle)], axis=1)
-            place_weights, source = np.full(96, piece.length / 96), heat.SOURCES[surface.radius]
+            place_weights, source = np.full(96, piece.length / 96), heat.HOLE_SOURCES[surface.radius]
         else:
             places = np.array(surface.low) + root[:, None] * np.subtract(surface.high, surface.low)
             place_weights, source = piece.length * root_weights, heat.OUTER_SOURCE

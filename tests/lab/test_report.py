@@ -12,7 +12,7 @@ import pytest
 from scipy import stats
 
 from dudx.errors import InputError
-from dudx.lab.paper.experiments import EXPERIMENTS, claims
+from dudx.lab.paper.experiments import claims, experiments
 from dudx.lab.paper.experiments.claims import Claim, Lost
 from dudx.lab.paper.experiments.data import Data, write_data
 from dudx.lab.paper.experiments.published import published
@@ -21,6 +21,7 @@ from dudx.lab.paper.experiments.tables import Cell, Table, counted, percent, sci
 from dudx.lab.paper.report import write_report
 from dudx.lab.run.settings import make_settings
 
+EXPERIMENTS = experiments()
 NOISE = (1.0, 1.1, 0.93, 1.05, 0.97)  # of the seeds, the same for all engines, as points are
 JITTER = (0.99, 1.01, 1.0, 1.005, 0.995)
 

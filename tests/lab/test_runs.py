@@ -9,9 +9,10 @@ from sweeps import assert_same, epoch
 from dudx.errors import InputError
 from dudx.lab import storage, train
 from dudx.lab.locks import LockedError, locked
+from dudx.lab.run.folder import packed, unpack
 from dudx.lab.run.settings import make_settings, to_toml
 from dudx.lab.sweep import grid, run_sweep
-from dudx.lab.sweep.runs import Run, execute, outcome, packed, unpack
+from dudx.lab.sweep.runs import Run, execute, outcome
 
 
 def test_the_state_of_a_folder(tmp_path: Path) -> None:

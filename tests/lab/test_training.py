@@ -3,10 +3,6 @@ from __future__ import annotations
 import json
 import math
 import os
-import signal
-import subprocess
-import sys
-import time
 import warnings
 from functools import partial
 from pathlib import Path
@@ -20,27 +16,10 @@ from dudx import CompilationWarning
 from dudx.errors import InputError
 from dudx.lab import make_settings, storage, train
 from dudx.lab.locks import LockedError, locked
-from dudx.lab.problems import PROBLEMS, problem
-from dudx.lab.run import training
-from dudx.lab.run.engines import ENGINES
+from dudx.lab.problems import problem, problems
+from dudx.lab.run.folder import LOCK
 from dudx.lab.run.objective import Objective
-from dudx.lab.run.settings import Settings
 from dudx.lab.run.trainer import Trainer
-
-SLOW_EPOCH = """
-import sys, time
-from pathlib import Path
-from dudx.lab.run import training
-from dudx.lab.run.settings import from_toml
-original = training.Trainer._epoch
-def slow(self):
-    original(self)
-    time.sleep(0.05)
-training.Trainer._epoch = slow
-out, resume = Path(sys.argv[2]), sys.argv[3] == "resume"
-result = training.train(from_toml(Path(sys.argv[1]).read_text(), "settings"), out, resume=resume)
-sys.exit(0 if result["status"] == "finished" else 7)
-"""
 
 
 def parameters(folder: Path) -> dict[str, torch.Tensor]:
@@ -51,29 +30,7 @@ def same(a: dict[str, torch.Tensor], b: dict[str, torch.Tensor]) -> bool:
     return a.keys() == b.keys() and all(torch.equal(a[key], b[key]) for key in a)
 
 
-def start(settings: Settings, folder: Path, tmp_path: Path, resume: bool = False) -> subprocess.Popen:
-    from dudx.lab.run.settings import to_toml
-
-    config = tmp_path / "settings.toml"
-    config.write_text(to_toml(settings))
-    script = tmp_path / "slow.py"
-    script.write_text(SLOW_EPOCH)
-    return subprocess.Popen(
-        [sys.executable, str(script), str(config), str(folder), "resume" if resume else "start"],
-        stderr=subprocess.PIPE,
-        text=True,
-    )
-
-
-def wait_for_epoch(folder: Path, epoch: int) -> None:
-    for _ in range(600):
-        if (folder / "checkpoint.pt").exists() and storage.read_checkpoint(folder / "checkpoint.pt")["epoch"] >= epoch:
-            return
-        time.sleep(0.05)
-    raise AssertionError("the run never got that far")
-
-
-@pytest.mark.parametrize("name", PROBLEMS)
+@pytest.mark.parametrize("name", problems())
 def test_a_run_leaves_everything_it_promises(name: str, tmp_path: Path) -> None:
     result = train(make_settings(name, "smoke", engine="sfd"), tmp_path / "run")
     assert result["status"] == "finished"
@@ -150,7 +107,7 @@ def test_slices_give_the_gradient_of_the_whole_batch(engine: str) -> None:
 
 
 @pytest.mark.parametrize("engine", ["taylor", "sfd"])
-@pytest.mark.parametrize("name", PROBLEMS)
+@pytest.mark.parametrize("name", problems())
 def test_every_part_of_the_loss_compiles(name: str, engine: str, monkeypatch: pytest.MonkeyPatch) -> None:
     # What the compiler's last stage makes of a graph is not ours to test, and takes most of the time.
     monkeypatch.setattr(torch, "compile", partial(torch.compile, backend="aot_eager"))
@@ -198,57 +155,6 @@ def test_calibration_knows_the_axes_of_normals() -> None:
     assert sorted(map(repr, operators)) == ["D()", "D(0)", "D(0, 0)", "D(1)", "D(1, 1)", "D(2)"]
 
 
-@pytest.mark.parametrize("engine", [name for name in ENGINES if name != "per-sample"])
-def test_killed_and_resumed_ends_bit_for_bit_where_the_undisturbed_run_does(engine: str, tmp_path: Path) -> None:
-    settings = make_settings("burgers", "smoke", engine=engine, lbfgs_epochs=6 if engine in ("ad", "sfd") else 0)
-    train(settings, tmp_path / "whole")
-    process = start(settings, tmp_path / "killed", tmp_path)
-    wait_for_epoch(tmp_path / "killed", 5)
-    process.kill()
-    process.communicate()
-    assert not (tmp_path / "killed" / "result.json").exists()
-    train(settings, tmp_path / "killed", resume=True)
-    assert same(parameters(tmp_path / "whole"), parameters(tmp_path / "killed"))
-    skip = {"seconds"}
-    rows = [
-        [{k: v for k, v in row.items() if k not in skip} for row in storage.read_table(tmp_path / f / "metrics.csv")]
-        for f in ("whole", "killed")
-    ]
-    assert rows[0] == rows[1]
-    calibrations = [json.loads((tmp_path / f / "calibrations.json").read_text()) for f in ("whole", "killed")]
-    assert calibrations[0] == calibrations[1]
-
-
-@pytest.mark.parametrize("optimizer", ["soap", "torch.optim:RMSprop"])
-def test_other_optimizers_resume_bit_for_bit_too(optimizer: str, tmp_path: Path) -> None:
-    settings = make_settings("poisson", "smoke", optimizer=optimizer, engine="sfd")
-    train(settings, tmp_path / "whole")
-    trainer_folder = tmp_path / "cut"
-    process = start(settings, trainer_folder, tmp_path)
-    wait_for_epoch(trainer_folder, 10)
-    process.kill()
-    process.communicate()
-    train(settings, trainer_folder, resume=True)
-    assert same(parameters(tmp_path / "whole"), parameters(trainer_folder))
-
-
-def test_control_c_finishes_the_epoch_and_loses_nothing(tmp_path: Path) -> None:
-    settings = make_settings("burgers", "smoke", engine="sfd", checkpoint_every=1000, evaluate_every=1000)
-    process = start(settings, tmp_path / "run", tmp_path)
-    wait_for_epoch(tmp_path / "run", 0)
-    time.sleep(0.4)
-    process.send_signal(signal.SIGINT)
-    process.communicate()
-    assert process.returncode == 7
-    result = storage.read_json(tmp_path / "run" / "result.json")
-    assert result["status"] == "interrupted"
-    assert 0 < result["epochs"] < 20
-    assert storage.read_checkpoint(tmp_path / "run" / "checkpoint.pt")["epoch"] == result["epochs"]
-    train(settings, tmp_path / "run", resume=True)
-    train(settings, tmp_path / "whole")
-    assert same(parameters(tmp_path / "whole"), parameters(tmp_path / "run"))
-
-
 def test_a_loss_that_is_not_finite_stops_the_run_and_keeps_the_last_good_checkpoint(tmp_path: Path) -> None:
     settings = make_settings("burgers", "smoke", optimizer="torch.optim:SGD", learning_rate=1e12, schedule="constant")
     result = train(settings, tmp_path / "run")
@@ -292,14 +198,14 @@ def test_a_folder_is_trained_in_by_one_process(tmp_path: Path) -> None:
     settings = make_settings("burgers", "smoke")
     train(settings, tmp_path / "run")
     with (
-        locked(tmp_path / "run" / training.LOCK),
+        locked(tmp_path / "run" / LOCK),
         pytest.raises(LockedError, match=r"works in .* already; wait for it or stop it"),
     ):
         train(settings, tmp_path / "run", resume=True)
 
 
 def test_of_many_calibrations_only_the_best_steps_are_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("dudx.lab.run.trainer._WHOLE_CURVES", 4)
+    monkeypatch.setattr("dudx.lab.run.records._WHOLE_CURVES", 4)
     train(make_settings("burgers", "smoke", engine="efd", recalibrate=2, epochs=6), tmp_path / "run")
     kept = storage.read_json(tmp_path / "run" / "calibrations.json")
     assert [len(search["steps"]) > 1 for search in kept] == [True] * 4 + [False] * 2

@@ -36,6 +36,7 @@ class Taylor(Engine):
     summary = "Taylor propagation, forward; exact"
     recommended = True
     rank = 4
+    gains_by_compilation = True
 
     coupled: str | None = field(default="refuse", kw_only=True)
 

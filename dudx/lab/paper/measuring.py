@@ -127,7 +127,7 @@ def limit_memory(megabytes: float) -> None:
         resource.setrlimit(resource.RLIMIT_DATA, (limit, limit))
 
 
-def apart(work: Callable[[], dict[str, Any]]) -> dict[str, Any]:
+def in_own_process(work: Callable[[], dict[str, Any]]) -> dict[str, Any]:
     """The result of some work in a process of its own, forked from this one, which must not have used a GPU yet."""
     return json.loads(_forked(lambda: _attempted(work)))
 

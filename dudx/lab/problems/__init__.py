@@ -1,20 +1,25 @@
-"""The problems by name; a new one is a file with a function that returns a `Problem`, and a line here."""
+"""The problems. The folder is the registry: a file of it that holds a `PROBLEM` is one, by the file's name.
+
+A `PROBLEM` is a function without arguments that returns a `Problem`.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import cache
 
-from dudx.lab.names import look_up
+from dudx.lab.names import held_in, look_up
 from dudx.lab.problems.base import Condition, Problem
-from dudx.lab.problems.burgers import burgers
-from dudx.lab.problems.heat import heat
-from dudx.lab.problems.poisson import poisson
 
-__all__ = ["PROBLEMS", "Condition", "Problem", "problem"]
+__all__ = ["Condition", "Problem", "problem", "problems"]
 
-PROBLEMS: dict[str, Callable[[], Problem]] = {"poisson": poisson, "burgers": burgers, "heat": heat}
+
+@cache
+def problems() -> dict[str, Callable[[], Problem]]:
+    """What makes each problem, by the word for it in settings and on the command line."""
+    return held_in(__name__, "PROBLEM")
 
 
 def problem(name: str) -> Problem:
     """The problem of that name, or of `package.module:function` for one of your own."""
-    return look_up(name, PROBLEMS, "problem")()
+    return look_up(name, problems(), "problem")()

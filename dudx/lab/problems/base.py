@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Literal, Protocol
+from dataclasses import dataclass, field
+from typing import Any, Literal, Protocol
 
 import numpy as np
 import torch
@@ -56,8 +56,12 @@ class Problem:
     conditions: Sequence[Condition]
     #: The exact or computed solution; a function because loading it may take a moment.
     solution: Callable[[], Solution] | None = None
+    #: What it is called in tables, where the title is too long.
+    label: str = ""
     outputs: int = 1
     #: Inputs are rescaled to [-1, 1] where their ranges differ much.
     rescaled: bool = False
     #: Unknown constants of an inverse problem, trained together with the network.
     unknowns: Mapping[str, nn.Parameter] | None = None
+    #: Settings of a run that suit it: they override a profile's general ones, and its table for the problem them.
+    defaults: Mapping[str, Any] = field(default_factory=dict)

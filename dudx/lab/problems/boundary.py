@@ -6,15 +6,12 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from numbers import Integral
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple, Protocol
 
 import torch
 from torch import Generator, Tensor
 
 from dudx.errors import InputError
-
-if TYPE_CHECKING:
-    from dudx.lab.problems.geometry import Interval, Shape
 
 # How many points measure which share of a bounding box, or of a surface, belongs to a domain.
 PROBES = 2**12
@@ -23,6 +20,26 @@ _PATIENCE = 2**22
 
 Numbers = tuple[float, ...]
 Device = torch.device | str | None
+
+
+class Bounded(Protocol):
+    """What is asked of a shape whose boundary this is."""
+
+    @property
+    def dimension(self) -> int: ...
+
+    @property
+    def surfaces(self) -> Sequence[Face | Circle]: ...
+
+    def _step_across(self) -> float: ...
+
+    def _distance(self, x: Tensor) -> Tensor: ...
+
+
+class Times(Protocol):
+    """What is asked of an interval of time."""
+
+    def sample(self, n: int, generator: Generator | None, device: Device, dtype: torch.dtype) -> Tensor: ...
 
 
 class BoundarySample(NamedTuple):
@@ -69,12 +86,12 @@ class Piece:
     """The part of one surface that bounds a shape, all of it or the share that other surfaces leave."""
 
     surface: Face | Circle
-    shape: Shape
+    shape: Bounded
     number: int
     share: float
     #: 1 where all normals of the surface point out of the shape, −1 where into it, 0 where that depends on the point.
     side: float
-    time: Interval | None = None
+    time: Times | None = None
 
     @property
     def length(self) -> float:
@@ -124,13 +141,13 @@ def sample_pieces(
     return BoundarySample(points, normals, chosen)
 
 
-def _table(shape: Shape, like: Tensor) -> tuple[Tensor, ...]:
+def _table(shape: Bounded, like: Tensor) -> tuple[Tensor, ...]:
     """All surfaces of a shape at once: base (k, d), extent (k, d), normal (k, d) and radius (k, 1)."""
     d = shape.dimension
     return like.new_tensor([surface.row() for surface in shape.surfaces]).split([d, d, d, 1], dim=1)
 
 
-def located(shape: Shape, numbers: Tensor, unit: Tensor) -> tuple[Tensor, Tensor]:
+def located(shape: Bounded, numbers: Tensor, unit: Tensor) -> tuple[Tensor, Tensor]:
     """Points on the surfaces of those numbers, from numbers in [0, 1], and the normals as each surface has them."""
     base, extent, normal, radius = (column[numbers] for column in _table(shape, unit))
     points = base + extent * unit
@@ -141,9 +158,9 @@ def located(shape: Shape, numbers: Tensor, unit: Tensor) -> tuple[Tensor, Tensor
     return points + radius * direction, torch.where(radius > 0, direction, normal)
 
 
-def outward_side(shape: Shape, points: Tensor, normals: Tensor, numbers: Tensor) -> Tensor:
+def outward_side(shape: Bounded, points: Tensor, normals: Tensor, numbers: Tensor) -> Tensor:
     """1 where the normal points out of the shape, −1 where into it, 0 where the point is not on its boundary."""
-    step = shape._step_across
+    step = shape._step_across()
     inside_behind = shape._distance(points - step * normals) <= 0
     inside_ahead = shape._distance(points + step * normals) <= 0
     outward = inside_behind.to(points.dtype) - inside_ahead.to(points.dtype)

@@ -35,6 +35,7 @@ def burgers() -> Problem:
     return Problem(
         name="burgers",
         title="Viscous Burgers 1D",
+        label="Burgers 1D",
         inputs=INPUTS,
         domain=DOMAIN,
         residual=Residual(lambda u: u.t + u * u.x - NU * u.xx, INPUTS),
@@ -44,3 +45,6 @@ def burgers() -> Problem:
         ],
         solution=lambda: reference("burgers"),
     )
+
+
+PROBLEM = burgers

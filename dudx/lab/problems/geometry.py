@@ -134,12 +134,11 @@ class Shape(Domain):
             pieces.append(Piece(surface, self, number, share, side if abs(side) == 1 else 0.0))
         return tuple(piece for piece in pieces if piece.share > 0)
 
-    @cached_property
     def _step_across(self) -> float:
         return _ACROSS * max(abs(number) for corner in self.bounds for number in corner)
 
-    def __sub__(self, hole: Shape) -> Difference:
-        return Difference(self.shape, *self.holes, hole) if isinstance(self, Difference) else Difference(self, hole)
+    def __sub__(self, hole: Shape) -> Cutout:
+        return Cutout(self.shape, *self.holes, hole) if isinstance(self, Cutout) else Cutout(self, hole)
 
     def __or__(self, other: Shape) -> Union:
         return Union(*self.parts, other) if isinstance(self, Union) else Union(self, other)
@@ -237,12 +236,12 @@ class Union(Shape):
         return _least_distance(self.parts, x)
 
 
-class Difference(Shape):
+class Cutout(Shape):
     """The points of a shape that are in none of the holes."""
 
     def __init__(self, shape: Shape, *holes: Shape) -> None:
         if not holes:
-            raise InputError("A difference needs at least one hole to take away.")
+            raise InputError("A cutout needs at least one hole to take away.")
         self.shape, *others = _same_dimension((shape, *holes))
         self.holes = tuple(others)
 

@@ -8,14 +8,14 @@ import torch
 from torch import Generator
 
 from dudx.lab.problems.base import Condition, Points, Problem
-from dudx.lab.problems.geometry import Box, Circle, Difference, Disc, Interval
+from dudx.lab.problems.geometry import Box, Circle, Cutout, Disc, Interval
 from dudx.lab.problems.references import reference
 from dudx.residual import Residual
 
 INPUTS = ("x", "y", "t")
 BIG = [*itertools.product((-4.0, 4.0), (-9.0, -3.0, 3.0, 9.0)), (0.0, 0.0), (0.0, 6.0), (0.0, -6.0)]
 SMALL = list(itertools.product((-3.2, 3.2), (-6.0, 0.0, 6.0)))
-PLATE = Difference(
+PLATE = Cutout(
     Box((-8.0, -12.0), (8.0, 12.0)), *(Disc(center, 1.0) for center in BIG), *(Disc(center, 0.4) for center in SMALL)
 )
 DOMAIN = PLATE * Interval(0.0, 3.0)
@@ -46,6 +46,7 @@ def heat() -> Problem:
     return Problem(
         name="heat",
         title="Heat 2D, complex geometry",
+        label="Heat2D-CG",
         inputs=INPUTS,
         domain=DOMAIN,
         residual=Residual(lambda u: u.t - u.xx - u.yy, INPUTS),
@@ -58,3 +59,6 @@ def heat() -> Problem:
         solution=lambda: reference("heat"),
         rescaled=True,
     )
+
+
+PROBLEM = heat

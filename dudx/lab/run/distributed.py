@@ -15,9 +15,9 @@ import torch
 
 from dudx.errors import InputError
 from dudx.lab.run import training
-from dudx.lab.run.ranks import Together
+from dudx.lab.run.folder import packed, unpack
+from dudx.lab.run.ranks import ManyProcesses
 from dudx.lab.run.settings import Settings
-from dudx.lab.sweep.runs import packed, unpack
 
 #: Processes wait for each other while one of them compiles; longer than that, one hangs.
 _TIMEOUT = 600.0
@@ -48,7 +48,7 @@ def train(settings: Settings, out: str | Path, resume: bool = False, timeout: fl
 
 
 @contextmanager
-def _group(settings: Settings, timeout: float) -> Iterator[Together]:
+def _group(settings: Settings, timeout: float) -> Iterator[ManyProcesses]:
     device = torch.device(settings.device)
     if device.type == "cuda":
         local = int(os.environ["LOCAL_RANK"])
@@ -61,6 +61,6 @@ def _group(settings: Settings, timeout: float) -> Iterator[Together]:
     except (RuntimeError, ValueError) as error:
         raise InputError(f"The processes of this run do not find each other: {str(error).splitlines()[0]}.") from error
     try:
-        yield Together(device)
+        yield ManyProcesses(device)
     finally:
         torch.distributed.destroy_process_group()

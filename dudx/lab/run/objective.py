@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 
 import torch
@@ -13,6 +14,7 @@ from dudx.coupling.isolation import Isolated
 from dudx.engines.base import Engine
 from dudx.errors import InputError
 from dudx.lab.problems.base import Problem
+from dudx.lab.run.engines import engine_kind
 from dudx.lab.run.settings import Settings
 from dudx.operators import D, Directional, Operator
 from dudx.residual import Residual
@@ -63,7 +65,7 @@ class Objective:
         self.conditions = [(c, sizes[c.kind], weights[c.kind]) for c in problem.conditions]
         self.residuals = [problem.residual, *(condition.residual for condition in problem.conditions)]
         self.chunks: dict[str, int] = {}
-        if settings.engine == "taylor" if settings.compile == "auto" else settings.compile:
+        if engine_kind(settings.engine).gains_by_compilation if settings.compile == "auto" else settings.compile:
             self.residuals = [residual.compiled() for residual in self.residuals]
 
     @property
@@ -100,8 +102,8 @@ class Objective:
         if self.settings.chunk != "auto":
             return self.settings.chunk
         if part.name not in self.chunks:  # what decides it stays the same throughout
-            # Operators may be drawn at random, and a run that is resumed asks for these once more than another.
-            with torch.random.fork_rng([self.device] if self.device.type == "cuda" else []):
+            # A run that is resumed asks for these once more than another.
+            with self._unchanged_random_numbers():
                 rows = engine.rows(part.points, part.operators())
             self.chunks[part.name] = suggested_chunk(model, self.device, rows)
         return self.chunks[part.name]
@@ -117,15 +119,20 @@ class Objective:
         A derivative along normals counts as one along every axis that the normals have a share in.
         """
         found: dict[Operator, None] = {}
-        for part in parts:
-            for operator in part.operators():
-                for term in operator.expanded(part.points.shape[1]).terms:
-                    if isinstance(term, Directional):
-                        used = term.direction.abs().amax(dim=0).nonzero().flatten().tolist()
-                        found.update(dict.fromkeys(D(*[axis] * term.order) for axis in used))
-                    else:
-                        found[D(*term.axes)] = None
+        with self._unchanged_random_numbers():
+            asked = [(part, operator) for part in parts for operator in part.operators()]
+        for part, operator in asked:
+            for term in operator.expanded(part.points.shape[1]).terms:
+                if isinstance(term, Directional):
+                    used = term.direction.abs().amax(dim=0).nonzero().flatten().tolist()
+                    found.update(dict.fromkeys(D(*[axis] * term.order) for axis in used))
+                else:
+                    found[D(*term.axes)] = None
         return list(found)
+
+    def _unchanged_random_numbers(self) -> AbstractContextManager[None]:
+        """Operators may be drawn at random; to ask which there are must not change what is drawn later."""
+        return torch.random.fork_rng([self.device] if self.device.type == "cuda" else [])
 
 
 def _device(name: str) -> torch.device:

@@ -37,7 +37,7 @@ class Ranks(Protocol):
     ) -> tuple[Tensor, Mapping[str, Tensor]]: ...
 
 
-class Alone:
+class OneProcess:
     """One process, which does everything."""
 
     def same_start(self, model: nn.Module, unknowns: nn.Module, x: Tensor) -> None:
@@ -55,7 +55,7 @@ class Alone:
         return compute(parts)
 
 
-class Together:
+class ManyProcesses:
     """The processes of torch's default group.
 
     All of them draw the same batch; each computes the gradient of its rows, and the sum over the processes is the

@@ -1,14 +1,15 @@
 """The settings of a run, and the profiles they come from.
 
-A profile is a TOML file: keys at the top are defaults, a table named after a problem overrides them for that problem.
-Options of the command line override both.
+A profile is a TOML file: keys at the top are defaults, which a problem may override by its own, and these a table of
+the profile that is named after the problem. Options of the command line override all of them.
 """
 
 from __future__ import annotations
 
 import re
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
+from functools import partial
 from importlib import resources
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -17,9 +18,20 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from dudx.errors import InputError
 from dudx.lab.names import look_up
+from dudx.lab.problems import problem as problem_named
 
-Whole = Field(ge=0)
-Positive = Field(gt=0)
+
+def _field(default: Any, description: str, panel: str, **limits: Any) -> Any:
+    """A setting; the panel is the heading under which the help of the command line shows it."""
+    return Field(default, description=description, json_schema_extra={"panel": panel}, **limits)
+
+
+_chosen = partial(_field, panel="What is solved, and how")
+_network = partial(_field, panel="Network")
+_loss = partial(_field, panel="Points and loss")
+_optimization = partial(_field, panel="Optimization")
+_step = partial(_field, panel="Calibration of the step")
+_machine = partial(_field, panel="Machine and records")
 
 
 class Settings(BaseModel):
@@ -27,84 +39,92 @@ class Settings(BaseModel):
 
     model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
 
-    problem: str
-    engine: str = "ad"
-    accuracy: int = Field(2, ge=2, multiple_of=2, description="order of convergence of finite differences")
-    seed: int = Whole
-
-    network: str = "mlp"
-    width: int = Field(128, gt=0)
-    depth: int = Field(4, gt=0)
-    rescale: bool | None = Field(None, description="map inputs to [-1, 1]; None leaves it to the problem")
-
-    epochs: int = Field(20_000, gt=0)
-    batch: int = Field(8192, gt=0, description="points in the interior, drawn anew every epoch")
-    boundary_batch: int = Field(2048, gt=0)
-    initial_batch: int = Field(2048, gt=0)
-    weight_boundary: float = Field(10.0, ge=0, description="λ_BC")
-    weight_initial: float = Field(10.0, ge=0, description="λ_IC")
-    weight_data: float = Field(1.0, ge=0)
-
-    optimizer: str = Field("adam", description="adam, soap, or any optimizer as package.module:Class")
-    learning_rate: float = Field(1e-3, gt=0)
-    schedule: Literal["cosine", "constant"] = "cosine"
-    lbfgs_epochs: int = Field(0, ge=0, description="a second phase of L-BFGS after the first optimizer")
-
-    compile: bool | Literal["auto"] = Field(
-        False, description="torch.compile, which takes seconds to start; auto for taylor, which gains most"
-    )
-    chunk: Annotated[int, Positive] | Literal["auto", "whole"] = Field(
-        "auto", description="points at once: a number, as many as keep the cache warm, or the whole batch"
-    )
-    coupled: Literal["isolate", "ignore"] = Field(
-        "isolate", description="networks whose samples influence each other: isolate the samples, or get it wrong"
+    problem: str = Field(description="a problem that `dudx problems` lists, or your own as package.module:function")
+    engine: str = _chosen("ad", "how derivatives are computed; see `dudx engines`, or package.module:Class")
+    accuracy: int = _chosen(2, "order of convergence of finite differences", ge=2, multiple_of=2)
+    seed: int = _chosen(..., "decides the network's start, the points and the random steps", ge=0)
+    coupled: Literal["isolate", "ignore"] = _chosen(
+        "isolate", "samples that influence each other: isolate them, or ignore it, which is wrong"
     )
 
-    recalibrate: int = Field(4000, gt=0, description="epochs between calibrations of the step")
-    calibration_points: int = Field(1024, gt=0)
-    calibration_candidates: int = Field(50, ge=3)
-    calibration_smallest: float | None = Field(None, gt=0)
-    calibration_largest: float | None = Field(None, gt=0)
+    network: str = _network("mlp", "see `dudx networks`, or package.module:Class")
+    width: int = _network(128, "neurons in a hidden layer", gt=0)
+    depth: int = _network(4, "hidden layers, where the network lets them be chosen", gt=0)
+    rescale: bool | None = _network(None, "map inputs to [-1, 1]; else it is left to the problem")
 
-    evaluate_every: int = Field(500, gt=0)
-    log_every: int = Field(20, gt=0)
-    checkpoint_every: int = Field(500, gt=0)
-    dtype: Literal["float32", "float64"] = "float32"
-    device: str = "cpu"
-    threads: int | None = Field(None, gt=0, description="CPU threads; None leaves torch's default")
-    tensorboard: bool = False
-    reference_file: str | None = Field(None, description="a data file to score against in addition")
+    epochs: int = _optimization(20_000, "optimizer steps, each on new points", gt=0)
+    batch: int = _loss(8192, "points in the interior per step", gt=0)
+    boundary_batch: int = _loss(2048, "points on the boundary per step", gt=0)
+    initial_batch: int = _loss(2048, "points at the initial time per step", gt=0)
+    weight_boundary: float = _loss(10.0, "λ_BC, the weight of the boundary conditions", ge=0)
+    weight_initial: float = _loss(10.0, "λ_IC, the weight of the initial condition", ge=0)
+    weight_data: float = _loss(1.0, "the weight of measured data", ge=0)
+
+    optimizer: str = _optimization("adam", "see `dudx optimizers`, or package.module:Class")
+    learning_rate: float = _optimization(1e-3, "the first one, if there is a schedule", gt=0)
+    schedule: Literal["cosine", "constant"] = _optimization("cosine", "of the learning rate: cosine or constant")
+    lbfgs_epochs: int = _optimization(0, "a second phase of L-BFGS of this many epochs", ge=0)
+
+    compile: bool | Literal["auto"] = _machine(
+        False, "use torch.compile; pays off in long runs (auto in a profile: for engines that gain by it)"
+    )
+    chunk: Annotated[int, Field(gt=0)] | Literal["auto", "whole"] = _machine(
+        "auto", "points at once: a number, auto (as many as keep the cache warm), or whole"
+    )
+
+    recalibrate: int = _step(4000, "epochs between calibrations", gt=0)
+    calibration_points: int = _step(1024, "points at which errors are measured", gt=0)
+    calibration_candidates: int = _step(50, "how many steps are tried", ge=3)
+    calibration_smallest: float | None = _step(None, "the least step; else by the number format", gt=0)
+    calibration_largest: float | None = _step(None, "the largest step; else by the number format", gt=0)
+
+    evaluate_every: int = _machine(500, "epochs between looks at the error", gt=0)
+    log_every: int = _machine(20, "epochs between lines of metrics.csv", gt=0)
+    checkpoint_every: int = _machine(500, "epochs between checkpoints", gt=0)
+    dtype: Literal["float32", "float64"] = _machine("float32", "float32 or float64")
+    device: str = _machine("cpu", "cpu or cuda")
+    threads: int | None = _machine(None, "CPU threads; else torch's default", gt=0)
+    tensorboard: bool = _machine(False, "write TensorBoard events too")
+    reference_file: str | None = _machine(None, "a COMSOL data file to score against in addition")
 
 
-def profile_names() -> list[str]:
-    """The profiles that come with the package."""
-    folder = resources.files("dudx.lab.run") / "profiles"
-    return sorted(f.name.removesuffix(".toml") for f in folder.iterdir() if f.name.endswith(".toml"))
-
-
-def load_profile(profile: str) -> tuple[str, str]:
-    """The text of a profile and where it stands: a name that comes with the package, or a file of your own."""
+def profile_text(profile: str, package: str = "dudx.lab.run") -> tuple[str, str]:
+    """The text of a profile and where it stands: one that comes with a package, by name, or a file of your own."""
     path = Path(profile)
     if path.suffix == ".toml":
         try:
             return path.read_text(encoding="utf-8"), str(path)
         except OSError as error:
             raise InputError(f"The profile {profile!r} cannot be read: {error.strerror}.") from error
-    look_up(profile, dict.fromkeys(profile_names()), "profile")
-    return (resources.files("dudx.lab.run") / "profiles" / f"{profile}.toml").read_text(encoding="utf-8"), profile
+    folder = resources.files(package) / "profiles"
+    names = sorted(file.name.removesuffix(".toml") for file in folder.iterdir() if file.name.endswith(".toml"))
+    look_up(profile, dict.fromkeys(names), "profile")
+    return (folder / f"{profile}.toml").read_text(encoding="utf-8"), profile
 
 
 def make_settings(problem: str, profile: str = "cpu", **options: Any) -> Settings:
-    """The settings for a problem: the profile's defaults, its table for the problem, then the options given."""
-    text, where = load_profile(profile)
+    """The settings for a problem: the profile's, the problem's own, the profile's table for it, the options given."""
+    text, where = profile_text(profile)
     try:
         tables = tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
         raise InputError(f"The profile {where!r} is not valid TOML: {error}.") from error
-    merged = {key: value for key, value in tables.items() if not isinstance(value, dict)}
-    merged |= tables.get(problem.rpartition(":")[2], {})
+    general = {key: value for key, value in tables.items() if not isinstance(value, dict)}
+    special = tables.get(problem.rpartition(":")[2], {})
+    own = _defaults(problem)
     given = {key: value for key, value in options.items() if value is not None}
-    return validated({"seed": 0, **merged, **given, "problem": problem}, text, where, given)
+    values = {"seed": 0, **general, **own, **special, **given, "problem": problem}
+    if own:
+        validated({"seed": 0, **own, "problem": problem}, where=f"the defaults of the problem {problem}")
+    return validated(values, text, where, given)
+
+
+def _defaults(problem: str) -> Mapping[str, Any]:
+    """The problem's own settings; none if there is no such problem, which is said where the problem is made."""
+    try:
+        return problem_named(problem).defaults
+    except InputError:
+        return {}
 
 
 def validated(
@@ -134,6 +154,28 @@ def _line_of(key: str, text: str, problem: str) -> int | None:
         elif re.match(rf"\s*[\"']?{re.escape(key)}[\"']?\s*=", line):
             found[table] = number
     return found.get(problem, found.get(""))
+
+
+def literal(text: str) -> Any:
+    """A number or a truth value if a text looks like one, else the text itself."""
+    try:
+        return tomllib.loads(f"value = {text}")["value"]
+    except tomllib.TOMLDecodeError:
+        return text
+
+
+def parsed(texts: Sequence[str], elsewhere: Iterable[str]) -> dict[str, Any]:
+    """Settings given as KEY=VALUE or KEY=VALUE,VALUE; the latter are lists. Those given elsewhere are refused."""
+    found: dict[str, Any] = {}
+    for text in texts:
+        key, equals, values = text.partition("=")
+        if not equals or not key or not values or key in found:
+            raise InputError(f"A setting is given once, as KEY=VALUE or KEY=VALUE,VALUE; got {text!r}.")
+        if key in ("problem", *elsewhere):
+            raise InputError(f"The {key} has its own place in the command; leave out --set {text}.")
+        parts = [literal(value) for value in values.split(",")]
+        found[key] = parts if len(parts) > 1 else parts[0]
+    return found
 
 
 def to_toml(settings: Settings) -> str:

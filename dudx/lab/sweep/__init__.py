@@ -21,10 +21,10 @@ from dudx.errors import InputError
 from dudx.lab import storage
 from dudx.lab.locks import locked
 from dudx.lab.names import look_up
-from dudx.lab.problems import PROBLEMS
-from dudx.lab.run.engines import ENGINES
-from dudx.lab.run.networks import NETWORKS
-from dudx.lab.run.optimizers import OPTIMIZERS
+from dudx.lab.problems import problems
+from dudx.lab.run.engines import engine_kind
+from dudx.lab.run.networks import networks
+from dudx.lab.run.optimizers import optimizers
 from dudx.lab.run.settings import make_settings
 from dudx.lab.sweep.progress import SweepProgress
 from dudx.lab.sweep.runs import Outcome, Run, Work, outcome
@@ -80,10 +80,7 @@ def run_sweep(
     runs = [Run(run.name, run.settings.model_copy(update={"threads": run.settings.threads or 1})) for run in runs]
     folder = Path(folder)
     _check(runs, workers, ray, gpus_per_run, retries)
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise storage.StorageError(f"Cannot make the folder {str(folder)!r}: {error.strerror or error}.") from error
+    storage.make_folder(folder)
     with locked(folder / "sweep.lock"):
         found = {run.name: outcome(run, folder / run.name) for run in runs}
         left = {run.name: run for run in runs if not found[run.name].final}
@@ -147,10 +144,10 @@ def _check(runs: Sequence[Run], workers: int | None, ray: str | None, gpus_per_r
     if gpus_per_run and ray is None:
         raise InputError("GPUs are dealt out by Ray; add --ray local for those of this machine.")
     for settings in (run.settings for run in runs):
-        look_up(settings.problem, PROBLEMS, "problem")
-        look_up(settings.engine, ENGINES, "engine")
-        look_up(settings.network, NETWORKS, "network")
-        look_up(settings.optimizer, OPTIMIZERS, "optimizer")
+        look_up(settings.problem, problems(), "problem")
+        engine_kind(settings.engine)
+        look_up(settings.network, networks(), "network")
+        look_up(settings.optimizer, optimizers(), "optimizer")
 
 
 @contextmanager

@@ -19,7 +19,8 @@ from pathlib import Path
 from typing import Any
 
 from dudx.errors import DudxError, InputError
-from dudx.lab.sweep.runs import Run, Work, execute, packed, sentence, unpack, write_death
+from dudx.lab.run.folder import packed, unpack
+from dudx.lab.sweep.runs import Run, Work, execute, sentence, write_death
 
 Files = dict[str, bytes]
 

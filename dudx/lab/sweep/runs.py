@@ -14,8 +14,9 @@ import torch
 from dudx.errors import DudxError, InputError
 from dudx.lab import storage
 from dudx.lab.locks import locked
+from dudx.lab.run.folder import LOCK
 from dudx.lab.run.settings import Settings, from_toml
-from dudx.lab.run.training import LOCK, train
+from dudx.lab.run.training import train
 
 Status = Literal["finished", "diverged", "failed", "interrupted"]
 #: What workers give: each run as it is done with, and the reason why it failed where its folder cannot tell.
@@ -35,7 +36,8 @@ class Run:
     @property
     def own_code(self) -> bool:
         """Whether the user's code takes part, which may keep things in its modules from one run to the next."""
-        names = (self.settings.problem, self.settings.network, self.settings.optimizer)
+        chosen = self.settings
+        names = (chosen.problem, chosen.engine, chosen.network, chosen.optimizer)
         return any(":" in name and not name.startswith("torch.") for name in names)
 
 
@@ -88,10 +90,7 @@ def execute(run: Run, folder: Path, saved: Callable[[], None] | None = None) -> 
         folder: the run's own folder.
         saved: called whenever a checkpoint is on the disk.
     """
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise storage.StorageError(f"Cannot make the folder {str(folder)!r}: {error.strerror or error}.") from error
+    storage.make_folder(folder)
     with locked(folder / LOCK, _PATIENCE):
         known = outcome(run, folder)
         if known.final:
@@ -135,23 +134,3 @@ def sentence(error: BaseException) -> str:
     """An exception in one line."""
     text = (str(error).strip() or repr(error)).splitlines()[0]
     return text if isinstance(error, DudxError) else f"{type(error).__name__}: {text}"
-
-
-def packed(folder: Path) -> dict[str, bytes]:
-    """The files of a run, to travel; also while it goes on.
-
-    The checkpoint is read first: the tables it refers to only grow, so what is read later has all of its rows.
-    """
-    names = sorted((path.name for path in folder.iterdir() if path.is_file()), key=lambda name: name != "checkpoint.pt")
-    return {name: (folder / name).read_bytes() for name in names if name != LOCK and not name.startswith(".")}
-
-
-def unpack(files: dict[str, bytes], folder: Path) -> None:
-    """Write the files of a run; in the end the folder is as `packed` found it, and never claims more than it holds."""
-    last = ("checkpoint.pt", "result.json", "error.txt")
-    folder.mkdir(parents=True, exist_ok=True)
-    if "error.txt" not in files:
-        (folder / "error.txt").unlink(missing_ok=True)
-    for name in sorted(files, key=lambda name: last.index(name) if name in last else -1):
-        with storage.atomic(folder / name) as temporary:
-            temporary.write_bytes(files[name])

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import csv
 import statistics
-import tomllib
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from rich.table import Column, Table
+from rich.table import Column
+from rich.table import Table as ScreenTable
 
 from dudx.errors import InputError
 from dudx.lab import storage
@@ -59,9 +59,9 @@ def groups(outcomes: Sequence[Outcome], keys: Sequence[str]) -> list[Group]:
     return found
 
 
-def shown(outcomes: Sequence[Outcome], keys: Sequence[str]) -> Table:
+def shown(outcomes: Sequence[Outcome], keys: Sequence[str]) -> ScreenTable:
     """A table of the groups, mean ± standard deviation over the finished runs."""
-    table = Table(*keys, Column("relative L2", justify="right", no_wrap=True))
+    table = ScreenTable(*keys, Column("relative L2", justify="right", no_wrap=True))
     for column in ("s a run", "finished", "diverged", "failed"):
         table.add_column(column, justify="right")
     for group in groups(outcomes, keys):
@@ -109,25 +109,3 @@ def parsed_seeds(text: str) -> list[int]:
     if not seeds or len(set(seeds)) < len(seeds):
         raise InputError(f"The seeds {text!r} must be at least one, and each but once.")
     return seeds
-
-
-def parsed_axes(texts: Sequence[str]) -> dict[str, Any]:
-    """Settings given as KEY=VALUE or KEY=VALUE,VALUE; the latter are lists."""
-    found: dict[str, Any] = {}
-    for text in texts:
-        key, equals, values = text.partition("=")
-        if not equals or not key or not values or key in found:
-            raise InputError(f"A setting is given once, as KEY=VALUE or KEY=VALUE,VALUE; got {text!r}.")
-        if key in ("problem", "engine", "seed"):
-            raise InputError(f"The {key} has its own place in the command; leave out --set {text}.")
-        parts = [_literal(value) for value in values.split(",")]
-        found[key] = parts if len(parts) > 1 else parts[0]
-    return found
-
-
-def _literal(text: str) -> Any:
-    """A number or a truth value if it looks like one, else the text itself."""
-    try:
-        return tomllib.loads(f"value = {text}")["value"]
-    except tomllib.TOMLDecodeError:
-        return text

@@ -1,28 +1,17 @@
-"""The experiments by name: one file each, with an `EXPERIMENT`, and a line here."""
+"""The experiments. The folder is the registry: a file of it that holds an `EXPERIMENT` is one, by the file's name."""
 
 from __future__ import annotations
 
-import importlib
+from functools import cache
 
+from dudx.lab.names import held_in
 from dudx.lab.paper.experiments.base import Experiment
 
-__all__ = ["EXPERIMENTS", "Experiment"]
+__all__ = ["Experiment", "experiments"]
 
-#: In the order of the paper.
-_NAMES = (
-    "fig-1",
-    "table-1",
-    "fig-2",
-    "fig-3",
-    "table-poisson",
-    "table-burgers",
-    "table-heat",
-    "table-summary",
-    "fig-4",
-    "fig-5",
-    "appendix-b",
-    "coupled-training",
-)
-EXPERIMENTS: dict[str, Experiment] = {
-    name: importlib.import_module(f"{__name__}.{name.replace('-', '_')}").EXPERIMENT for name in _NAMES
-}
+
+@cache
+def experiments() -> dict[str, Experiment]:
+    """The experiments by name, in their order in the report, which is that of the paper."""
+    found: dict[str, Experiment] = held_in(__name__, "EXPERIMENT")
+    return dict(sorted(found.items(), key=lambda item: (item[1].place, item[0])))

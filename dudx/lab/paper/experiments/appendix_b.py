@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from dudx.lab.paper.experiments import claims, discrepancy
-from dudx.lab.paper.experiments.base import Experiment, Found, Rows
+from dudx.lab.paper.experiments.base import CsvRows, Experiment, Found
 from dudx.lab.paper.experiments.claims import Claim
 from dudx.lab.paper.experiments.data import Data
 from dudx.lab.paper.experiments.fig_4 import TITLES
@@ -29,8 +29,8 @@ _LABELS = {
 WRONG = 0.01
 
 
-def _collect(found: Found) -> dict[str, Rows]:
-    keys = (*discrepancy.WAYS, "scale")
+def _collect(found: Found) -> dict[str, CsvRows]:
+    keys = (*discrepancy.LAPLACIANS, "scale")
     return {
         _FILE: [
             {
@@ -50,7 +50,7 @@ def _collect(found: Found) -> dict[str, Rows]:
 
 def _read(data: Data) -> Callable[[str, str, str], Seeds]:
     """From network, number format and quantity to values by initialisation."""
-    rows = data.rows(_FILE, ("network", "dtype", "status"), ("seed", *discrepancy.WAYS, "scale"))
+    rows = data.rows(_FILE, ("network", "dtype", "status"), ("seed", *discrepancy.LAPLACIANS, "scale"))
 
     def values(network: str, dtype: str, key: str) -> Seeds:
         chosen = [r for r in rows if (r["network"], r["dtype"], r["status"]) == (network, dtype, "ok")]
@@ -91,7 +91,7 @@ def _claims(data: Data) -> list[Claim]:
     values, found = _read(data), []
     for network in ("batchnorm", "attention"):
         title, theirs = TITLES[network], published("appendix-b")[network]
-        of: dict[str, Any] = {key: values(network, "float32", key) for key in (*discrepancy.WAYS, "scale")}
+        of: dict[str, Any] = {key: values(network, "float32", key) for key in (*discrepancy.LAPLACIANS, "scale")}
         shares = np.array([of["batched_ad"][seed] / scale for seed, scale in of["scale"].items()])
         known = len(shares) > 1 and bool((shares > 0).all())
         verdict, evidence = claims.larger(
@@ -123,4 +123,5 @@ EXPERIMENT = Experiment(
     measurements=discrepancy.measurements,
     tables=_tables,
     claims=_claims,
+    place=11,
 )

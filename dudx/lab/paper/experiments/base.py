@@ -18,8 +18,8 @@ from dudx.lab.paper.experiments.tables import Table
 from dudx.lab.run.settings import Settings
 from dudx.lab.sweep.runs import Outcome, Run
 
-Rows = Sequence[Mapping[str, Any]]
-Arrays = Mapping[str, np.ndarray]
+CsvRows = Sequence[Mapping[str, Any]]
+NpzArrays = Mapping[str, np.ndarray]
 
 
 @dataclass(frozen=True)
@@ -64,7 +64,7 @@ class Experiment:
     name: str
     title: str
     #: From what was found to data files: rows for a .csv, arrays for an .npz.
-    collect: Callable[[Found], Mapping[str, Rows | Arrays]]
+    collect: Callable[[Found], Mapping[str, CsvRows | NpzArrays]]
     runs: Callable[[Profile], Sequence[Run]] = _nothing
     measurements: Callable[[Profile], Sequence[Measurement]] = _nothing
     tables: Callable[[Data], list[Table]] | None = None
@@ -72,6 +72,8 @@ class Experiment:
     #: What is published of a figure, for a reader who has it not at hand.
     note: str = ""
     claims: Callable[[Data], list[Claim]] = field(default=lambda data: [])
+    #: Its place in the report; the paper's own come first.
+    place: int = 100
 
 
 def named(settings: Settings) -> Run:

@@ -13,8 +13,8 @@ import dudx
 from dudx.checks import Model
 from dudx.lab.paper.experiments.base import Measurement
 from dudx.lab.paper.experiments.profile import Profile
-from dudx.lab.paper.measuring import apart, limit_memory, peak_megabytes
-from dudx.lab.run.networks import NETWORKS
+from dudx.lab.paper.measuring import in_own_process, limit_memory, peak_megabytes
+from dudx.lab.run.networks import networks, sizes_taken
 
 _STEP = 2e-2  # near the best one of a fresh network in single precision; it decides nothing about the cost
 _FEWEST, _MOST = 3, 50  # steps that are timed, of which the fastest counts
@@ -58,16 +58,17 @@ def measure(
     torch.set_num_threads(threads)
 
     def make() -> Callable[[], None]:
-        return _step(network, way, batch, {"width": width, **({"depth": depth} if network == "mlp" else {})}, device)
+        return _step(network, way, batch, width, depth, device)
 
-    # Before anything is computed here, and apart: memory is measured with another allocator than time.
-    space = apart(lambda: _space(make, memory_cap, device))
+    # Before anything is computed here, and in_own_process: memory is measured with another allocator than time.
+    space = in_own_process(lambda: _space(make, memory_cap, device))
     return space if space["status"] != "ok" else {**_time(make, seconds), **space}
 
 
-def _step(network: str, way: str, batch: int, shape: Mapping[str, int], device: str) -> Callable[[], None]:
+def _step(network: str, way: str, batch: int, width: int, depth: int, device: str) -> Callable[[], None]:
     torch.manual_seed(0)
-    model = NETWORKS[network](2, **shape).to(device)
+    maker = networks()[network]
+    model = maker(2, **sizes_taken(maker, width, depth)).to(device)
     x = (2 * torch.rand(batch, 2) - 1).to(device)
     seen, engine = WAYS[way]
     operators = [dudx.D(0), dudx.D(1), dudx.D(0, 0), dudx.D(1, 1)]

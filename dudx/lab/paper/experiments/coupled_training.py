@@ -10,10 +10,11 @@ from dudx.lab.paper.experiments.base import Experiment, named
 from dudx.lab.paper.experiments.claims import Claim
 from dudx.lab.paper.experiments.data import Data
 from dudx.lab.paper.experiments.fig_4 import TITLES
-from dudx.lab.paper.experiments.pictures import ENGINE_STYLES, grid, plain_log
+from dudx.lab.paper.experiments.pictures import engine_style, panels, plain_log
 from dudx.lab.paper.experiments.profile import Profile
 from dudx.lab.paper.experiments.statistics import Seeds, compare
 from dudx.lab.paper.experiments.tables import Table, counted, spread
+from dudx.lab.run.engines import engine_label
 from dudx.lab.sweep.runs import Run
 
 #: Engines that the usual idiom, which ignores the influence, is tried with.
@@ -42,7 +43,7 @@ def _groups(rows: list[dict[str, Any]]) -> dict[tuple[str, str, str], list[dict[
 
 
 def _label(network: str, coupled: str, engine: str) -> str:
-    name = accuracy.LABELS[engine].removesuffix(" (ours)")
+    name = engine_label(engine).removesuffix(" (ours)")
     return name if network == "mlp" else f"isolated {name}" if coupled == "isolate" else f"{name} on the batch (wrong)"
 
 
@@ -69,9 +70,9 @@ def _tables(data: Data) -> list[Table]:
 
 def _figure(data: Data, path: Path) -> None:
     groups = {key: trained.by_seed(rows) for key, rows in _groups(trained.read(data)).items()}
-    with grid(path, 1, 1, (8, 0.9 + 0.32 * len(groups))) as (_, ((ax,),)):
+    with panels(path, 1, 1, (8, 0.9 + 0.32 * len(groups))) as (_, ((ax,),)):
         for height, ((_, coupled, engine), errors) in enumerate(groups.items()):
-            colour, marker = ENGINE_STYLES[engine]
+            colour, marker = engine_style(engine)
             filled = colour if coupled == "isolate" else "none"
             values = [100 * error for error in errors.values()]
             ax.plot(values, [height] * len(values), marker, color=colour, markerfacecolor=filled, markersize=6)
@@ -104,9 +105,10 @@ def _claims(data: Data) -> list[Claim]:
 EXPERIMENT = Experiment(
     "coupled-training",
     "Training networks whose samples influence each other",
-    trained.collect,
+    trained.collect_runs,
     runs=_runs,
     tables=_tables,
     figure=_figure,
     claims=_claims,
+    place=12,
 )

@@ -10,7 +10,7 @@ import torch
 from torch.quasirandom import SobolEngine
 
 from dudx import find_eps
-from dudx.lab.paper.experiments.base import Found, Measurement, Rows
+from dudx.lab.paper.experiments.base import CsvRows, Found, Measurement
 from dudx.lab.paper.experiments.data import Data
 from dudx.lab.paper.experiments.profile import Profile
 from dudx.lab.run.networks import MLP
@@ -57,7 +57,7 @@ def measurements(profile: Profile, formats: tuple[str, ...] = tuple(FORMATS)) ->
     ]
 
 
-def optima_rows(found: Found) -> Rows:
+def optima_rows(found: Found) -> CsvRows:
     """The best step of every format, network and order; a line also for what could not be measured."""
     return [
         {

@@ -13,10 +13,10 @@ from torch import Tensor, nn
 import dudx
 from dudx.lab.paper.experiments.base import Measurement
 from dudx.lab.paper.experiments.profile import Profile
-from dudx.lab.run.networks import NETWORKS
+from dudx.lab.run.networks import networks
 
 NETWORK_NAMES = ("mlp", "batchnorm", "attention")
-WAYS = ("batched_ad", "batched_fd", "isolated_ad", "isolated_fd", "isolated_taylor")
+LAPLACIANS = ("batched_ad", "batched_fd", "isolated_ad", "isolated_fd", "isolated_taylor")
 DTYPES = ("float32", "float64")
 _CANDIDATES = 40
 _RANGES = {"float32": (1e-4, 1.0), "float64": (1e-6, 1.0)}
@@ -27,7 +27,7 @@ def measure(network: str, seed: int, epochs: int, pretraining_batch: int, points
     """The largest difference of the Laplacian from `PerSampleAD`, for every way, in single and double precision."""
     torch.set_num_threads(1)
     torch.manual_seed(seed)
-    model = NETWORKS[network](2, width=width)
+    model = networks()[network](2, width=width)
     generator = torch.Generator().manual_seed(seed)
     loss = _pretrain(model, generator, epochs, pretraining_batch)
     x = _drawn(points, generator)

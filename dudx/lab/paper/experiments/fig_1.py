@@ -5,8 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 from dudx.lab import plots, storage
-from dudx.lab.paper.experiments import accuracy, trained
-from dudx.lab.paper.experiments.base import Arrays, Experiment, Found, Rows
+from dudx.lab.paper.experiments import trained
+from dudx.lab.paper.experiments.base import CsvRows, Experiment, Found, NpzArrays, named
 from dudx.lab.paper.experiments.data import Data
 from dudx.lab.paper.experiments.pictures import notice
 from dudx.lab.paper.experiments.profile import Profile
@@ -18,11 +18,12 @@ _ARRAYS = ("points", "prediction", "reference")
 
 
 def _runs(profile: Profile) -> list[Run]:
-    return [run for run in accuracy.runs(profile, "poisson") if (run.settings.engine, run.settings.seed) == ("sfd", 0)]
+    chosen = profile.trainings("poisson").settings
+    return [named(profile.settings("poisson", engine="sfd", seed=0, **chosen))]
 
 
-def _collect(found: Found) -> dict[str, Rows | Arrays]:
-    files: dict[str, Rows | Arrays] = {trained.RUNS: trained.run_rows(found)}
+def _collect(found: Found) -> dict[str, CsvRows | NpzArrays]:
+    files: dict[str, CsvRows | NpzArrays] = {trained.RUNS: trained.run_rows(found)}
     for outcome in found.outcomes:
         if outcome.status == "finished":
             files["solution.npz"] = storage.read_arrays(found.runs / outcome.name / "prediction.npz")
@@ -44,4 +45,5 @@ EXPERIMENT = Experiment(
     runs=_runs,
     figure=_figure,
     note=f"Published: {published('fig-1')['sfd']:g} % with sFD and {published('fig-1')['ad']:g} % with AD.",
+    place=1,
 )

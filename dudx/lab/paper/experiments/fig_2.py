@@ -6,12 +6,12 @@ from pathlib import Path
 
 from dudx.lab import plots
 from dudx.lab.paper.experiments import curves
-from dudx.lab.paper.experiments.base import Arrays, Experiment, Found, Rows
+from dudx.lab.paper.experiments.base import CsvRows, Experiment, Found, NpzArrays
 from dudx.lab.paper.experiments.data import Data
 from dudx.lab.paper.experiments.pictures import notice
 
 
-def _collect(found: Found) -> dict[str, Rows | Arrays]:
+def _collect(found: Found) -> dict[str, CsvRows | NpzArrays]:
     return {curves.OPTIMA: curves.optima_rows(found), "curves.npz": curves.arrays(found)}
 
 
@@ -39,4 +39,5 @@ EXPERIMENT = Experiment(
     measurements=lambda profile: curves.measurements(profile, ("fp32",)),
     figure=_figure,
     note="Published: the same shape, without numbers.",
+    place=3,
 )

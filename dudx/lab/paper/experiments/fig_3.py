@@ -8,30 +8,30 @@ from pathlib import Path
 
 from dudx.lab import plots
 from dudx.lab.paper.experiments import curves
-from dudx.lab.paper.experiments.base import Arrays, Experiment, Found, Rows
+from dudx.lab.paper.experiments.base import CsvRows, Experiment, Found, NpzArrays
 from dudx.lab.paper.experiments.claims import Claim
 from dudx.lab.paper.experiments.data import Data
 from dudx.lab.paper.experiments.pictures import notice
 from dudx.lab.paper.experiments.published import published
 
-FORMATS = ("fp64", "fp32", "bf16")
+SHOWN_FORMATS = ("fp64", "fp32", "bf16")
 #: What "of order of a few" is taken to mean.
 FEW = (1.0, 10.0)
 
 
-def _collect(found: Found) -> dict[str, Rows | Arrays]:
+def _collect(found: Found) -> dict[str, CsvRows | NpzArrays]:
     return {curves.OPTIMA: curves.optima_rows(found), "curves.npz": curves.arrays(found)}
 
 
 def _figure(data: Data, path: Path) -> None:
-    if reason := curves.failure(data, FORMATS):
+    if reason := curves.failure(data, SHOWN_FORMATS):
         return notice(path, reason)
-    needed = [f"{name}-{order}-{key}" for name in FORMATS for order in curves.ORDERS for key in ("steps", "rmse")]
+    needed = [f"{name}-{order}-{key}" for name in SHOWN_FORMATS for order in curves.ORDERS for key in ("steps", "rmse")]
     arrays = data.arrays("curves.npz", needed)
     optima = {(row["format"], row["order"]): row for row in curves.read_optima(data) if row["network"] == 0}
     with plots.figure(path, 2, (11, 4)) as axes:
         for ax, order, name in zip(axes, curves.ORDERS, ("first", "second"), strict=True):
-            for colour, format in zip(plots.COLOURS, FORMATS, strict=False):
+            for colour, format in zip(plots.COLOURS, SHOWN_FORMATS, strict=False):
                 steps, rmse = (arrays[f"{format}-{order}-{key}"] for key in ("steps", "rmse"))
                 row = optima[format, order]
                 label = f"{format.upper()}: ε = {row['step']:.1e}, C{'₁₂'[order - 1]} = {row['constant']:.1f}"
@@ -43,7 +43,7 @@ def _figure(data: Data, path: Path) -> None:
 
 def _claims(data: Data) -> list[Claim]:
     rows = curves.read_optima(data)
-    found = {name: values for name, values in curves.constants(rows, 1).items() if name in FORMATS}
+    found = {name: values for name, values in curves.constants(rows, 1).items() if name in SHOWN_FORMATS}
     low, high = published("fig-3")["constant"]
     told = f"C₁ from {low:g} to {high:g}: of order of a few"
     text = "The best step for first derivatives is C₁ ε_m^⅓ in FP64, FP32 and BF16"
@@ -61,8 +61,9 @@ EXPERIMENT = Experiment(
     "fig-3",
     "Error against step by floating-point format",
     _collect,
-    measurements=lambda profile: curves.measurements(profile, FORMATS),
+    measurements=lambda profile: curves.measurements(profile, SHOWN_FORMATS),
     figure=_figure,
     note="Published: the optima imply a C₁ of 2 to 3.",
     claims=_claims,
+    place=4,
 )

@@ -11,10 +11,10 @@ from scipy import stats
 
 from dudx.lab import plots
 from dudx.lab.paper.experiments import claims, cost
-from dudx.lab.paper.experiments.base import Experiment, Found, Rows
+from dudx.lab.paper.experiments.base import CsvRows, Experiment, Found
 from dudx.lab.paper.experiments.claims import Claim
 from dudx.lab.paper.experiments.data import Data
-from dudx.lab.paper.experiments.pictures import drawn, grid
+from dudx.lab.paper.experiments.pictures import drawn, panels
 from dudx.lab.paper.experiments.published import published
 from dudx.lab.paper.experiments.tables import Table, scientific, times
 
@@ -31,10 +31,10 @@ _STYLES = {
 }
 #: The batch at which the paper compares with the per-sample loop.
 _PAPERS_BATCH = 128
-Points = Mapping[int, Mapping[str, Any]]
+Ladder = Mapping[int, Mapping[str, Any]]
 
 
-def _collect(found: Found) -> dict[str, Rows]:
+def _collect(found: Found) -> dict[str, CsvRows]:
     keys, results = ("network", "way", "batch"), ("seconds", "median", "steps", "megabytes", "reason")
     return {
         _FILE: [
@@ -58,18 +58,18 @@ def _read(data: Data) -> dict[tuple[str, str], list[dict[str, Any]]]:
     return ladders
 
 
-def _measured(ladder: Sequence[Mapping[str, Any]] | None) -> Points:
+def _measured(ladder: Sequence[Mapping[str, Any]] | None) -> Ladder:
     return {row["batch"]: row for row in ladder or () if row["status"] == "ok"}
 
 
 # -- factors -------------------------------------------------------------------------------------------------------
 
 
-def _common(*points: Points) -> list[int]:
+def _common(*points: Ladder) -> list[int]:
     return sorted(set.intersection(*(set(of_way) for of_way in points)))
 
 
-def _factor(top: Points, bottom: Points, key: str, batch: int | None) -> float | None:
+def _factor(top: Ladder, bottom: Ladder, key: str, batch: int | None) -> float | None:
     if batch is None or top[batch][key] is None or not bottom[batch][key]:
         return None
     return top[batch][key] / bottom[batch][key]
@@ -152,7 +152,7 @@ def _tables(data: Data) -> list[Table]:
 
 def _figure(data: Data, path: Path) -> None:
     ladders = _read(data)
-    with grid(path, 2, 3, (12, 7)) as (figure, axes):
+    with panels(path, 2, 3, (12, 7)) as (figure, axes):
         for column, (network, title) in enumerate(TITLES.items()):
             for row, (key, factor, label) in enumerate(
                 (("seconds", 1e3, "time of a training step [ms]"), ("megabytes", 1.0, "peak memory [MiB]"))
@@ -218,4 +218,5 @@ EXPERIMENT = Experiment(
     tables=_tables,
     figure=_figure,
     claims=_claims,
+    place=9,
 )

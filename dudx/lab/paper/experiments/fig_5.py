@@ -10,14 +10,15 @@ from typing import Any
 import numpy as np
 
 from dudx.lab.paper.experiments import claims, trained
-from dudx.lab.paper.experiments.accuracy import LABELS, TITLES
+from dudx.lab.paper.experiments.accuracy import title
 from dudx.lab.paper.experiments.base import Experiment, named
 from dudx.lab.paper.experiments.claims import Claim, Lost, Verdict
 from dudx.lab.paper.experiments.data import Data
-from dudx.lab.paper.experiments.pictures import ENGINE_STYLES, drawn, grid, plain_log
+from dudx.lab.paper.experiments.pictures import drawn, engine_style, panels, plain_log
 from dudx.lab.paper.experiments.profile import Profile
 from dudx.lab.paper.experiments.statistics import Comparison, Seeds, compare, over_seeds
 from dudx.lab.paper.experiments.tables import Table, spread
+from dudx.lab.run.engines import engine_label
 from dudx.lab.sweep.runs import Run
 
 #: What "essentially flat" is taken to mean: the error changes by less than this factor over the whole range.
@@ -49,8 +50,7 @@ def _errors(rows: Sequence[Mapping[str, Any]], problem: str) -> Errors:
 
 
 def _problems(rows: Sequence[Mapping[str, Any]]) -> dict[str, str]:
-    there = {row["problem"] for row in rows}
-    return {problem: title for problem, title in TITLES.items() if problem in there}
+    return {problem: title(problem) for problem in dict.fromkeys(row["problem"] for row in rows)}
 
 
 # -- what a reader sees --------------------------------------------------------------------------------------------
@@ -65,14 +65,14 @@ def _table(data: Data, rows: Sequence[Mapping[str, Any]], problem: str) -> Table
     intervals = sorted({int(row["recalibrate"]) for row in rows})
     lines = []
     for engine, found in _errors(rows, problem).items():
-        line = [LABELS[engine]]
+        line = [engine_label(engine)]
         for interval in intervals:
             lost = trained.lost(trained.where(rows, engine=engine, recalibrate=interval))
             text = spread(list(found.get(interval, {}).values()), 2, 100)
             line.append(text + (f" ({lost} not finished)" if lost else ""))
         lines.append(line)
     return Table(
-        f"{TITLES[problem]}: relative L2 error in per cent by recalibration interval in epochs, mean ± standard "
+        f"{title(problem)}: relative L2 error in per cent by recalibration interval in epochs, mean ± standard "
         "deviation.",
         ["method", *map(str, intervals)],
         lines,
@@ -87,22 +87,22 @@ def _table(data: Data, rows: Sequence[Mapping[str, Any]], problem: str) -> Table
 def _figure(data: Data, path: Path) -> None:
     rows = trained.read(data)
     problems = _problems(rows)
-    with grid(path, 1, len(problems), (4.2 * len(problems), 3.8)) as (figure, (axes,)):
-        for ax, (problem, title) in zip(axes, problems.items(), strict=True):
+    with panels(path, 1, len(problems), (4.2 * len(problems), 3.8)) as (figure, (axes,)):
+        for ax, (problem, name) in zip(axes, problems.items(), strict=True):
             errors = _errors(rows, problem)
             for engine, found in errors.items():
-                colour, marker = ENGINE_STYLES[engine]
+                colour, marker = engine_style(engine)
                 there = {i: [100 * error for error in seeds.values()] for i, seeds in sorted(found.items()) if seeds}
                 for interval, values in there.items():
                     ax.plot([interval] * len(values), values, marker, color=colour, markersize=3, alpha=0.35)
                 means = [statistics.fmean(values) for values in there.values()]
-                ax.plot(list(there), means, color=colour, marker=marker, markersize=5, label=LABELS[engine])
+                ax.plot(list(there), means, color=colour, marker=marker, markersize=5, label=engine_label(engine))
             plain_log(ax, x=sorted({interval for found in errors.values() for interval in found}))
             if drawn(ax):
                 low, high = ax.get_ylim()
                 widest = max(1.0, _RANGE / (high / low)) ** 0.5
                 ax.set_ylim(low / widest, high * widest)
-            ax.set(xlabel="recalibration interval [epochs]", title=title)
+            ax.set(xlabel="recalibration interval [epochs]", title=name)
         axes[0].set_ylabel("relative L2 error [%]")
         entries = {label: handle for ax in axes for handle, label in zip(*ax.get_legend_handles_labels(), strict=True)}
         figure.legend(list(entries.values()), list(entries), loc="outside lower center", ncols=len(entries))
@@ -139,16 +139,16 @@ def _flat(change: Comparison | None, lost: int) -> Verdict:
 def _claims(data: Data) -> list[Claim]:
     rows = trained.read(data)
     found = []
-    for problem, title in _problems(rows).items():
+    for problem, name in _problems(rows).items():
         errors = _errors(rows, problem)
         changes = {engine: _change(intervals) for engine, intervals in errors.items()}
         lost = {engine: _lost(rows, problem, engine) for engine in errors}
-        told = "; ".join(f"{LABELS[engine]} {change or 'too few runs'}" for engine, change in changes.items())
+        told = "; ".join(f"{engine_label(engine)} {change or 'too few runs'}" for engine, change in changes.items())
         longest = sorted({interval for intervals in errors.values() for interval in intervals})
-        text = f"{title}: the error is flat in the recalibration interval up to {longest[-2]} epochs"
+        text = f"{name}: the error is flat in the recalibration interval up to {longest[-2]} epochs"
         evidence = f"change over the range: {told}; t-test of the slopes by seed; flat is a factor below {FLAT:g}"
         if any(any(counts[:-1]) for counts in lost.values()):
-            counted = "; ".join(f"{LABELS[engine]} {sum(counts[:-1])}" for engine, counts in lost.items())
+            counted = "; ".join(f"{engine_label(engine)} {sum(counts[:-1])}" for engine, counts in lost.items())
             evidence = f"{evidence}; runs that did not finish: {counted}"
         verdict = _together([_flat(change, sum(lost[engine][:-1])) for engine, change in changes.items()])
         found.append(Claim(text, "essentially flat", verdict, evidence))
@@ -156,7 +156,7 @@ def _claims(data: Data) -> list[Claim]:
             before, last = sorted(errors["sfd"])[-2:]
             ends = Lost(*reversed(lost["sfd"][-2:]))
             verdict, evidence = claims.larger(compare(errors["sfd"][last], errors["sfd"][before]), lost=ends)
-            text = f"{title}: sFD fails when steps are calibrated twice in a training"
+            text = f"{name}: sFD fails when steps are calibrated twice in a training"
             found.append(Claim(text, "fails", verdict, f"interval {last} / {before}: {evidence}"))
     return found
 
@@ -171,9 +171,10 @@ def _together(verdicts: Sequence[Verdict]) -> Verdict:
 EXPERIMENT = Experiment(
     "fig-5",
     "Error against the recalibration interval",
-    trained.collect,
+    trained.collect_runs,
     runs=_runs,
     tables=_tables,
     figure=_figure,
     claims=_claims,
+    place=10,
 )

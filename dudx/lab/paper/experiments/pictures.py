@@ -12,20 +12,21 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import LogFormatter
 
+from dudx.engines import engines
 from dudx.lab import plots, storage
 
-#: A colour and a marker for each engine or way, the same in every picture.
-ENGINE_STYLES = {
-    "ad": (plots.COLOURS[6], "o"),
-    "fd": (plots.COLOURS[0], "s"),
-    "efd": (plots.COLOURS[2], "^"),
-    "sfd": (plots.COLOURS[1], "D"),
-    "taylor": (plots.COLOURS[3], "v"),
-}
+#: Colours and markers of engines in the order of tables; the last one is for those of users.
+_STYLES = [(plots.COLOURS[n], marker) for n, marker in zip((6, 0, 2, 1, 3, 4, 5), "os^DvPX", strict=True)]
+
+
+def engine_style(name: str) -> tuple[str, str]:
+    """A colour and a marker for an engine, the same in every picture."""
+    known = list(engines())
+    return _STYLES[min(known.index(name) if name in known else len(known), len(_STYLES) - 1)]
 
 
 @contextmanager
-def grid(path: Path, rows: int, columns: int, size: tuple[float, float]) -> Iterator[tuple[Figure, list[list[Axes]]]]:
+def panels(path: Path, rows: int, columns: int, size: tuple[float, float]) -> Iterator[tuple[Figure, list[list[Axes]]]]:
     """Rows and columns of axes in the common style, written to `path` whole or not at all."""
     with mpl.rc_context(plots.STYLE):
         figure = Figure(figsize=size, layout="constrained")

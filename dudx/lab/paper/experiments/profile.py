@@ -3,26 +3,23 @@
 from __future__ import annotations
 
 import tomllib
-from importlib import resources
-from pathlib import Path
 from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
+from dudx.engines import engines
 from dudx.errors import InputError
 from dudx.lab.names import look_up
-from dudx.lab.run.settings import Settings, make_settings
-
-#: What an engine is called in tables, in their order.
-ENGINE_NAMES = {"ad": "AD", "fd": "FD", "efd": "eFD", "sfd": "sFD", "taylor": "Taylor (ours)"}
-_PROBLEMS = ("poisson", "burgers", "heat")
+from dudx.lab.problems import problems
+from dudx.lab.run.engines import engine_kind
+from dudx.lab.run.settings import Settings, make_settings, profile_text
 
 
-class _Part(BaseModel):
+class _Sizes(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
 
 
-class Runs(_Part):
+class Trainings(_Sizes):
     """Training runs of one problem: engines × seeds."""
 
     engines: list[str] = Field(min_length=1)
@@ -30,13 +27,13 @@ class Runs(_Part):
     settings: dict[str, Any] = {}
 
 
-class IntervalRuns(Runs):
+class IntervalTrainings(Trainings):
     """The same over some recalibration intervals, in epochs."""
 
     intervals: list[int] = Field(min_length=3, description="the longest is looked at by itself")
 
 
-class Curves(_Part):
+class Curves(_Sizes):
     """Error against step on fresh networks."""
 
     networks: int = Field(ge=2)
@@ -46,7 +43,7 @@ class Curves(_Part):
     candidates: int = Field(ge=8)
 
 
-class Discrepancy(_Part):
+class Discrepancy(_Sizes):
     """Derivatives of networks whose samples influence each other, after pretraining."""
 
     networks: int = Field(ge=2)
@@ -56,7 +53,7 @@ class Discrepancy(_Part):
     width: int = 64
 
 
-class Cost(_Part):
+class Cost(_Sizes):
     """Time and memory of a training step: batches double from the smallest to the largest."""
 
     smallest: int = Field(gt=1)
@@ -69,31 +66,33 @@ class Cost(_Part):
     patience: float = Field(description="larger batches are not tried once a step takes this many seconds")
 
 
-class Profile(_Part):
+class Profile(_Sizes):
     """Everything a reproduction needs to know."""
 
     #: The profile of `dudx train` from which the settings of runs start.
     base: str
+    seeds: int = Field(2, ge=2, description="of problems without a table in accuracy")
     curves: Curves
-    accuracy: dict[str, Runs]
-    interval: dict[str, IntervalRuns]
-    coupled: Runs
+    accuracy: dict[str, Trainings]
+    interval: dict[str, IntervalTrainings]
+    coupled: Trainings
     discrepancy: Discrepancy
     cost: Cost
     device: Literal["cpu", "cuda"] = "cpu"
 
     @model_validator(mode="after")
-    def _is_complete(self) -> Profile:
-        """Tables and figures have a place for three problems and for some engines, and figure 1 is one of sFD."""
-        if set(self.accuracy) != set(_PROBLEMS) or not set(self.interval) <= set(_PROBLEMS):
-            raise ValueError(f"accuracy must have the problems {', '.join(_PROBLEMS)}, and interval none but these")
+    def _names_what_there_is(self) -> Profile:
+        for name in (*self.accuracy, *self.interval):
+            look_up(name, problems(), "problem")
         for plan in (*self.accuracy.values(), *self.interval.values(), self.coupled):
             for engine in plan.engines:
-                if engine not in ENGINE_NAMES:
-                    raise ValueError(f"the engine {engine!r} has no place here; choose from {', '.join(ENGINE_NAMES)}")
-        if "sfd" not in self.accuracy["poisson"].engines:
-            raise ValueError("accuracy.poisson must have the engine sfd")
+                engine_kind(engine)
         return self
+
+    def trainings(self, problem: str) -> Trainings:
+        """The runs of an accuracy table; one that the profile has no table for has the engines recommended."""
+        recommended = [name for name, kind in engines().items() if kind.recommended]
+        return self.accuracy.get(problem) or Trainings(engines=recommended, seeds=self.seeds)
 
     def settings(self, problem: str, **chosen: Any) -> Settings:
         """The settings of a run; without compilation unless it is asked for, so that the times of engines compare."""
@@ -101,23 +100,9 @@ class Profile(_Part):
         return make_settings(problem, self.base, **{**common, **chosen})
 
 
-def profile_names() -> list[str]:
-    """The profiles that come with the package."""
-    folder = resources.files("dudx.lab.paper.experiments") / "profiles"
-    return sorted(file.name.removesuffix(".toml") for file in folder.iterdir() if file.name.endswith(".toml"))
-
-
 def load(name: str, device: str | None = None) -> Profile:
     """A profile that comes with the package, or a .toml file of your own."""
-    path = Path(name)
-    if path.suffix == ".toml":
-        try:
-            text = path.read_text(encoding="utf-8")
-        except OSError as error:
-            raise InputError(f"The profile {name!r} cannot be read: {error.strerror}.") from error
-    else:
-        look_up(name, dict.fromkeys(profile_names()), "profile")
-        text = (resources.files("dudx.lab.paper.experiments") / "profiles" / f"{name}.toml").read_text(encoding="utf-8")
+    text, _ = profile_text(name, "dudx.lab.paper.experiments")
     try:
         values = tomllib.loads(text)
         return Profile(**(values if device is None else {**values, "device": device}))

@@ -5,13 +5,13 @@ from __future__ import annotations
 import numpy as np
 
 from dudx.lab.paper.experiments import curves
-from dudx.lab.paper.experiments.base import Experiment, Found, Rows
+from dudx.lab.paper.experiments.base import CsvRows, Experiment, Found
 from dudx.lab.paper.experiments.data import Data
 from dudx.lab.paper.experiments.published import published
 from dudx.lab.paper.experiments.tables import Table
 
 
-def _collect(found: Found) -> dict[str, Rows]:
+def _collect(found: Found) -> dict[str, CsvRows]:
     return {curves.OPTIMA: curves.optima_rows(found)}
 
 
@@ -65,4 +65,5 @@ EXPERIMENT = Experiment(
     _collect,
     measurements=curves.measurements,
     tables=_tables,
+    place=2,
 )

@@ -8,32 +8,37 @@ from dudx.lab.paper.experiments.data import Data
 from dudx.lab.paper.experiments.profile import Profile
 from dudx.lab.paper.experiments.published import SCALE, published
 from dudx.lab.paper.experiments.statistics import best
-from dudx.lab.paper.experiments.tables import Cell, Table, spread
-from dudx.lab.paper.experiments.tables import published as as_published
+from dudx.lab.paper.experiments.tables import Cell, Table, as_published, spread
+from dudx.lab.run.engines import engine_label
 from dudx.lab.sweep.runs import Run
 
 
 def _runs(profile: Profile) -> list[Run]:
-    return [run for problem in accuracy.TITLES for run in accuracy.runs(profile, problem)]
+    return [run for problem in profile.accuracy for run in accuracy.runs(profile, problem)]
 
 
 def _tables(data: Data) -> list[Table]:
     rows = trained.read(data)
+    problems = list(dict.fromkeys(row["problem"] for row in rows))
+    engines = accuracy.in_order(row["engine"] for row in rows)
+    theirs = {problem: published(f"table-{problem}") for problem in problems}
+    compared = {engine: any(engine in of_problem for of_problem in theirs.values()) for engine in engines}
     lines = []
-    for problem, title in accuracy.TITLES.items():
+    for problem in problems:
         of_problem = trained.where(rows, problem=problem)
-        errors = {e: trained.by_seed(trained.where(of_problem, engine=e)) for e in accuracy.LABELS}
+        errors = {e: trained.by_seed(trained.where(of_problem, engine=e)) for e in engines}
         bold = best(errors)
-        line: list[Cell | str] = [title]
+        line: list[Cell | str] = [accuracy.title(problem)]
         for engine, by_seed in errors.items():
             mine = trained.where(of_problem, engine=engine)
             missing = trained.lost(mine)
             text = spread(list(by_seed.values()), 2, 100) + (f" ({missing} not finished)" if missing else "")
-            coincides = (problem, engine) == ("poisson", "efd") and not mine
+            coincides = engine == "efd" and problem in accuracy.ONE_ORDER and not mine
             line.append("equal FD" if coincides else Cell(text, engine in bold))
-            line.append(as_published(published(f"table-{problem}").get(engine, {}).get("l2_relative", [None])[0], 2))
-        lines.append(line[:-1])  # nothing is published of the last engine, which is ours
-    headings = [text for name in accuracy.LABELS.values() for text in (name, "published")][:-1]
+            if compared[engine]:
+                line.append(as_published(theirs[problem].get(engine, {}).get("l2_relative", [None])[0], 2))
+        lines.append(line)
+    headings = [text for e in engines for text in (engine_label(e), "published")[: 1 + compared[e]]]
     return [
         Table(
             "Relative L2 error in per cent, mean ± standard deviation over the seeds.",
@@ -44,4 +49,6 @@ def _tables(data: Data) -> list[Table]:
     ]
 
 
-EXPERIMENT = Experiment("table-summary", "Relative L2 error, all problems", trained.collect, runs=_runs, tables=_tables)
+EXPERIMENT = Experiment(
+    "table-summary", "Relative L2 error, all problems", trained.collect_runs, runs=_runs, tables=_tables, place=8
+)

@@ -72,7 +72,7 @@ def spread(values: Sequence[float], digits: int, factor: float = 1.0) -> str:
     return f"{mean} ± {factor * statistics.stdev(values):.{digits}f}" if len(values) > 1 else mean
 
 
-def published(value: Sequence[float] | float | None, digits: int) -> str:
+def as_published(value: Sequence[float] | float | None, digits: int) -> str:
     """A published number, or mean and standard deviation."""
     if value is None:
         return "-"

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from dudx.lab import storage
-from dudx.lab.paper.experiments.base import Found, Rows
+from dudx.lab.paper.experiments.base import CsvRows, Found
 from dudx.lab.paper.experiments.data import Data
 from dudx.lab.paper.experiments.statistics import Seeds
 
@@ -17,7 +17,7 @@ _RESULTS = ("l2_relative", "smape", "max_error", "seconds", "step")
 _CALIBRATIONS_KEPT = 50
 
 
-def collect(found: Found) -> dict[str, Rows]:
+def collect_runs(found: Found) -> dict[str, CsvRows]:
     """The runs and, where steps were calibrated, the steps."""
     return {RUNS: run_rows(found), STEPS: step_rows(found)}
 

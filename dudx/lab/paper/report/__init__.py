@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from dudx.lab.paper.experiments import EXPERIMENTS, Experiment
+from dudx.lab.paper.experiments import Experiment, experiments
 from dudx.lab.paper.experiments.claims import VERDICTS, Claim
 from dudx.lab.paper.experiments.data import Data, write
 from dudx.lab.paper.experiments.statistics import LEVEL
@@ -43,7 +43,7 @@ def write_report(folder: Path) -> list[Path]:
 
 def make_report(folder: Path, there: Sequence[Experiment]) -> Document:
     """The report of what a folder has data of."""
-    missing = [name for name in EXPERIMENTS if name not in {experiment.name for experiment in there}]
+    missing = [name for name in experiments() if name not in {experiment.name for experiment in there}]
     told = [f"Missing, because there are no data of them: {', '.join(missing)}."] if missing else []
     found = {experiment: experiment.claims(_data(folder, experiment)) for experiment in there}
     return Document(

@@ -17,7 +17,7 @@ from typing import Any
 from dudx.errors import InputError
 from dudx.lab import storage
 from dudx.lab.locks import locked
-from dudx.lab.paper.experiments import EXPERIMENTS, Experiment
+from dudx.lab.paper.experiments import Experiment, experiments
 from dudx.lab.paper.experiments.base import Found, Measurement
 from dudx.lab.paper.experiments.data import CONFIGS, ENVIRONMENT, Data, write, write_data
 from dudx.lab.paper.experiments.profile import Profile
@@ -43,12 +43,12 @@ class Done:
 
 def chosen(names: Sequence[str]) -> list[Experiment]:
     """The experiments of these names, in the order of the paper; "fig4" is "fig-4"."""
-    by_letters = {name.replace("-", ""): name for name in EXPERIMENTS}
+    by_letters = {name.replace("-", ""): name for name in experiments()}
     found = {by_letters.get(name.replace("-", ""), "") for name in names}
     if "" in found:
         unknown = next(name for name in names if name.replace("-", "") not in by_letters)
-        raise InputError(f"There is no experiment named {unknown!r}; there are {', '.join(EXPERIMENTS)}.")
-    return [experiment for name, experiment in EXPERIMENTS.items() if name in found]
+        raise InputError(f"There is no experiment named {unknown!r}; there are {', '.join(experiments())}.")
+    return [experiment for name, experiment in experiments().items() if name in found]
 
 
 def reproduce(
@@ -64,7 +64,7 @@ def reproduce(
     Training runs go through a sweep, several at a time. Measurements follow one at a time, so that none disturbs
     another. Experiments that share work share its results.
     """
-    make_folder(out)
+    storage.make_folder(out)
     with locked(out / "reproduce.lock"):
         # A seed of every engine before the next one, so that work which is stopped early compares the engines.
         runs = distinct(run for e in experiments for run in sorted(e.runs(profile), key=lambda run: run.settings.seed))
@@ -86,7 +86,7 @@ def reproduce(
 
 def from_data(experiments: Sequence[Experiment], folder: Path, out: Path) -> list[Path]:
     """Make tables and figures of data alone."""
-    make_folder(out)
+    storage.make_folder(out)
     for experiment in experiments:
         if not Data(folder / "data" / experiment.name).there:
             raise InputError(f"There are no data of {experiment.name!r} in {str(folder / 'data')!r}.")
@@ -95,20 +95,12 @@ def from_data(experiments: Sequence[Experiment], folder: Path, out: Path) -> lis
 
 def with_data(folder: Path) -> list[Experiment]:
     """The experiments that a folder has data of."""
-    found = [e for e in EXPERIMENTS.values() if Data(folder / "data" / e.name).there]
+    found = [e for e in experiments().values() if Data(folder / "data" / e.name).there]
     if not found:
         raise InputError(
             f"There are no data in {str(folder / 'data')!r}; make some with dudx reproduce --out {folder}."
         )
     return found
-
-
-def make_folder(folder: Path) -> None:
-    """Make a folder, unless it is there."""
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise storage.StorageError(f"Cannot make the folder {str(folder)!r}: {error.strerror or error}.") from error
 
 
 def distinct(runs: Any) -> list[Run]:
@@ -131,7 +123,7 @@ def measured(wanted: Mapping[str, Measurement], folder: Path, stopped: bool) -> 
     results = settled(wanted.values(), folder)
     missing = [measurement for name, measurement in wanted.items() if name not in results]
     if missing and not stopped:
-        make_folder(folder)
+        storage.make_folder(folder)
         try:
             with politely_stopped(), Measuring() as server:
                 for number, measurement in enumerate(missing, 1):

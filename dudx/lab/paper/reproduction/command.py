@@ -7,11 +7,11 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from rich.console import Console
-from rich.table import Table
+from rich.table import Table as ScreenTable
 
 from dudx.errors import InputError
 from dudx.lab.paper import reproduction
-from dudx.lab.paper.experiments import EXPERIMENTS, Experiment
+from dudx.lab.paper.experiments import Experiment, experiments
 from dudx.lab.paper.experiments.profile import Profile, load
 from dudx.lab.sweep import suggested_workers
 
@@ -20,7 +20,7 @@ console = Console()
 
 def titles() -> dict[str, str]:
     """The experiments, and what they are."""
-    return {name: experiment.title for name, experiment in EXPERIMENTS.items()}
+    return {name: experiment.title for name, experiment in experiments().items()}
 
 
 @dataclass(frozen=True)
@@ -41,7 +41,7 @@ class Choice:
     def experiments(self) -> list[Experiment]:
         if bool(self.names) == self.every:
             raise InputError("Name the experiments to reproduce, or give --all; dudx reproduce --list lists them.")
-        return reproduction.chosen(self.names or list(EXPERIMENTS))
+        return reproduction.chosen(self.names or list(experiments()))
 
     @property
     def profile(self) -> Profile:
@@ -76,7 +76,7 @@ def show_plan(choice: Choice, out: Path, workers: int | None) -> int:
 
     experiments, profile = choice.experiments, choice.profile
     plan = estimate(experiments, profile, out)
-    table = Table(
+    table = ScreenTable(
         "experiment", "what", title=f"Profile {choice.profile_name}, from a few steps of each on this machine"
     )
     for column in ("pieces", "left", "s each", "s in all"):

@@ -28,7 +28,7 @@ _IRRELEVANT = ("seed", "epochs", "recalibrate", "evaluate_every", "log_every", "
 
 
 @dataclass(frozen=True)
-class Line:
+class Workload:
     """Work of one kind: what it is, how many pieces there are, how many are left, and the seconds of a core for one."""
 
     experiment: str
@@ -43,10 +43,10 @@ class Line:
 
 
 @dataclass(frozen=True)
-class Plan:
+class Estimate:
     """The work of a reproduction; work that experiments share is counted with the first of them."""
 
-    lines: Sequence[Line]
+    lines: Sequence[Workload]
     #: Seconds of a core in runs, which go side by side, and in measurements, which do not.
     runs: float
     measurements: float
@@ -56,7 +56,7 @@ class Plan:
         return self.runs / workers + self.measurements
 
 
-def estimate(experiments: Sequence[Experiment], profile: Profile, out: Path) -> Plan:
+def estimate(experiments: Sequence[Experiment], profile: Profile, out: Path) -> Estimate:
     """Time a few steps of everything that is not done yet."""
     speeds, seen = _Speeds(), set[str]()
     lines, runs, measurements = [], 0.0, 0.0
@@ -79,15 +79,15 @@ def estimate(experiments: Sequence[Experiment], profile: Profile, out: Path) -> 
                 seen.add(piece.file)
         more = _lines(experiment, groups)
         measurements += sum(line.total for line in more)
-        lines += found + more or [Line(experiment.name, "nothing that is not above", 0, 0, 0.0)]
-    return Plan(lines, runs, measurements)
+        lines += found + more or [Workload(experiment.name, "nothing that is not above", 0, 0, 0.0)]
+    return Estimate(lines, runs, measurements)
 
 
-def _lines(experiment: Experiment, groups: dict[str, list[tuple[bool, Callable[[], float]]]]) -> list[Line]:
+def _lines(experiment: Experiment, groups: dict[str, list[tuple[bool, Callable[[], float]]]]) -> list[Workload]:
     found = []
     for what, pieces in groups.items():
         seconds = [measure() for left, measure in pieces if left]
-        found.append(Line(experiment.name, what, len(pieces), len(seconds), sum(seconds) / max(1, len(seconds))))
+        found.append(Workload(experiment.name, what, len(pieces), len(seconds), sum(seconds) / max(1, len(seconds))))
     return found
 
 
@@ -152,11 +152,11 @@ def _speed(settings: Settings) -> tuple[float, float, float]:
     torch.set_num_threads(settings.threads or 1)
     trainer = Trainer(problem(settings.problem), settings, Path())
     calibration = _clocked(trainer.calibrate, settings.device)
-    evaluation = _clocked(trainer.evaluate, settings.device)
+    evaluation = _clocked(trainer.evaluation.scores, settings.device)
 
     def epochs(count: int) -> None:
         for _ in range(count):
-            trainer._first_step(trainer.objective.draw(trainer.generator))
+            trainer.first_step(trainer.objective.draw(trainer.generator))
 
     epochs(1)
     return _clocked(lambda: epochs(_STEPS), settings.device) / _STEPS, calibration, evaluation

@@ -42,7 +42,7 @@ def _cole_hopf(points: Array, z: Array, weights: Array) -> Array:
     return -(density * np.sin(y)).sum(axis=1) / density.sum(axis=1)
 
 
-def grid() -> Array:
+def scored_points() -> Array:
     """The points at which networks are scored: 256 in x by 101 in t."""
     x, t = np.meshgrid(np.linspace(-1, 1, 256), np.linspace(0, 1, 101), indexing="ij")
     return np.stack([x.ravel(), t.ravel()], axis=1)
@@ -55,12 +55,12 @@ def build() -> dict[str, np.ndarray]:
 
 def load(arrays: Mapping[str, np.ndarray]) -> Reference:
     """The exact solution."""
-    points = grid()
+    points = scored_points()
     return Reference("burgers", DOMAIN, points, cole_hopf(points)[:, None], cole_hopf)
 
 
 def refinements() -> list[Refinement]:
     """Quadrature with ever more nodes: h is their inverse number, and the order grows without bound."""
     counts = [20, 30, 45, 70, NODES]
-    points = grid()
+    points = scored_points()
     return refinement_rows([1 / n for n in counts], counts, [cole_hopf(points, n) for n in counts], dimension=1)

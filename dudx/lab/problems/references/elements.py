@@ -19,7 +19,7 @@ from scipy.spatial import Delaunay, KDTree
 from skfem import MeshTri1, MeshTri2
 
 from dudx.errors import InputError
-from dudx.lab.problems.geometry import Box, Difference, Disc
+from dudx.lab.problems.geometry import Box, Cutout, Disc
 from dudx.lab.problems.references.base import Array
 
 Indices = NDArray[np.integer]
@@ -45,8 +45,8 @@ class Plate:
     slope: float
 
     @property
-    def domain(self) -> Difference:
-        return Difference(Box(self.low, self.high), *(Disc((x, y), radius) for x, y, radius in self.holes))
+    def domain(self) -> Cutout:
+        return Cutout(Box(self.low, self.high), *(Disc((x, y), radius) for x, y, radius in self.holes))
 
     def mirrored(self) -> Plate:
         """The plate with its mirror images, where its lower edges are the axes x = 0 and y = 0."""

@@ -38,7 +38,7 @@ QUARTER = Plate(
     near=0.3,
     slope=0.2,
 )
-SOURCES = {BIG: 5.0, SMALL: 1.0}
+HOLE_SOURCES = {BIG: 5.0, SMALL: 1.0}
 OUTER_SOURCE = 0.1
 END = 3.0
 SCORED_TIMES = np.linspace(0, END, 31)
@@ -63,7 +63,7 @@ def _system(plate: Plate, mesh: MeshTri2) -> tuple[csc_matrix, csc_matrix, Array
     """The matrices M, K and the vector f of M u' = f − K u, where K holds the boundary's u and f its g."""
     basis = Basis(mesh, ElementTriP2())
     stiffness, load = laplace.assemble(basis), basis.zeros()
-    sources = [SOURCES[radius] for *_, radius in plate.holes]
+    sources = [HOLE_SOURCES[radius] for *_, radius in plate.holes]
     for facets, source in zip(
         [*hole_facets(plate, mesh), outer_facets(plate, mesh)], [*sources, OUTER_SOURCE], strict=True
     ):

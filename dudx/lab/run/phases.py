@@ -1,4 +1,4 @@
-"""The optimizers by name."""
+"""The two phases of a training: an optimizer with its schedule, then perhaps L-BFGS."""
 
 from __future__ import annotations
 
@@ -10,20 +10,16 @@ from torch.optim.lr_scheduler import CosineAnnealingLR, LambdaLR, LRScheduler
 
 from dudx.errors import InputError
 from dudx.lab.names import look_up
+from dudx.lab.run.optimizers import optimizers
 from dudx.lab.run.settings import Settings
-
-#: SOAP reaches in minutes what Adam needs far longer for; it comes with the package pytorch-optimizer.
-OPTIMIZERS = {"adam": "torch.optim:Adam", "soap": "pytorch_optimizer:SOAP"}
 
 
 def first_phase(settings: Settings, parameters: Iterable[nn.Parameter]) -> tuple[torch.optim.Optimizer, LRScheduler]:
     """The optimizer of the main phase with its schedule."""
-    parameters = list(parameters)
     name = settings.optimizer
-    path = look_up(name, OPTIMIZERS, "optimizer") if ":" not in name else name
-    maker = look_up(path, {}, "optimizer")
+    maker = look_up(name, optimizers(), "optimizer")
     try:
-        optimizer = maker(parameters, lr=settings.learning_rate)
+        optimizer = maker(list(parameters), lr=settings.learning_rate)
     except TypeError as error:
         raise InputError(f"The optimizer {name!r} cannot be made from parameters and lr: {error}.") from error
     if settings.schedule == "cosine":

@@ -1,0 +1,71 @@
+"""What there is to choose from: engines, problems, networks, optimizers, references."""
+
+from __future__ import annotations
+
+import inspect
+from dataclasses import astuple, fields
+from typing import Annotated
+
+import typer
+
+from dudx.lab.cli.program import app, console, show_names, show_table
+
+
+@app.command()
+def engines() -> None:
+    """List the ways to compute derivatives."""
+    from dudx.engines import engines
+
+    show_names("engine", {name: kind.summary for name, kind in engines().items()})
+
+
+@app.command()
+def problems() -> None:
+    """List the problems."""
+    from dudx.lab.problems import problems
+
+    show_names("problem", {name: make().title for name, make in problems().items()})
+
+
+@app.command()
+def networks() -> None:
+    """List the networks."""
+    from dudx.lab.run.networks import networks
+
+    show_names("network", {name: _summary(maker) for name, maker in networks().items()})
+
+
+@app.command()
+def optimizers() -> None:
+    """List the optimizers."""
+    from dudx.lab.run.optimizers import optimizers
+
+    show_names("optimizer", {name: _summary(maker) for name, maker in optimizers().items()})
+
+
+def _summary(maker: object) -> str:
+    """The first line of its documentation."""
+    return (inspect.getdoc(maker) or "").partition("\n")[0].rstrip(".")
+
+
+@app.command()
+def reference(
+    name: Annotated[str, typer.Argument(help="poisson, burgers or heat")],
+    rebuild: Annotated[bool, typer.Option("--rebuild", help="compute it again and show how it converges")] = False,
+) -> None:
+    """Show what is known of a reference solution, or compute it again."""
+    from dudx.lab.problems import references
+
+    if rebuild:
+        rows = references.refinement_table(name)
+        columns = [column.name for column in fields(rows[0])]
+        show_table(columns, [[_short(value) for value in astuple(row)] for row in rows], f"Refinement of {name}")
+        written = references.rebuild(name)
+        console.print(f"Written: {written}" if written else f"{name} is a formula; there is no file to write.")
+    solution = references.reference(name)
+    values = solution.values
+    console.print(f"{name}: {len(values)} values from {values.min():.4g} to {values.max():.4g}.")
+
+
+def _short(value: object) -> str:
+    return f"{value:.3g}" if isinstance(value, float) else "" if value is None else str(value)

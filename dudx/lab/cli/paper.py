@@ -1,0 +1,65 @@
+"""The paper: its experiments, and a report of what came of them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from dudx.lab.cli.program import GpuShare, RayAddress, Workers, app, console, show_names
+from dudx.lab.run.settings import Settings
+
+
+@app.command()
+def reproduce(
+    experiments: Annotated[list[str] | None, typer.Argument(help="names of experiments; see --list")] = None,
+    out: Annotated[
+        Path | None, typer.Option(help="the folder of runs, data, tables and figures; results/PROFILE by default")
+    ] = None,
+    profile: Annotated[str, typer.Option(help="how large: cpu, paper, smoke, or a .toml file of your own")] = "cpu",
+    every: Annotated[bool, typer.Option("--all", help="all experiments")] = False,
+    list_: Annotated[bool, typer.Option("--list", help="list the experiments")] = False,
+    plan: Annotated[
+        bool, typer.Option("--plan", help="only say what would be run, and how long it takes here")
+    ] = False,
+    from_data: Annotated[
+        Path | None, typer.Option(help="make tables and figures of the data in this folder; nothing is trained")
+    ] = None,
+    workers: Workers = None,
+    device: Annotated[str | None, typer.Option(help=Settings.model_fields["device"].description)] = None,
+    ray: RayAddress = None,
+    gpus_per_run: GpuShare = 0.0,
+) -> None:
+    """Run the paper's experiments and put our tables and figures beside the published numbers.
+
+    Stop it at any time; the same command goes on.
+
+    Example: dudx reproduce table-poisson fig-4 --profile cpu
+    """
+    from dudx.lab.paper.reproduction import command
+
+    if list_:
+        show_names("experiment", command.titles())
+    elif from_data is not None:
+        command.redraw(experiments or [], from_data, out or from_data)
+    else:
+        chosen = command.Choice(experiments or [], every, profile, device or ("cuda" if gpus_per_run else None))
+        folder = out or chosen.folder
+        if plan:
+            code = command.show_plan(chosen, folder, workers)
+        else:
+            code = command.run(chosen, folder, workers, ray, gpus_per_run)
+        raise typer.Exit(code)
+
+
+@app.command()
+def report(folder: Annotated[Path, typer.Argument(help="the folder of a reproduction")]) -> None:
+    """Write a report of a reproduction, as Markdown and as one HTML page: what held, every table and figure.
+
+    Example: dudx report results/cpu
+    """
+    from dudx.lab.paper.report import write_report
+
+    for path in write_report(folder):
+        console.print(f"Written: {path}")

@@ -1,0 +1,47 @@
+"""The program that all commands belong to, and what several of them share."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Annotated
+
+import typer
+from rich.console import Console
+from rich.table import Table as ScreenTable
+
+from dudx.lab.run.settings import Settings
+
+app = typer.Typer(
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    help="Solve differential equations with neural networks, and choose how their derivatives are computed.",
+)
+console = Console()
+
+ProblemName = Annotated[str, typer.Argument(help=Settings.model_fields["problem"].description)]
+ProfileName = Annotated[
+    str, typer.Option("--profile", help="defaults to start from: cpu, paper, smoke, or a .toml file of your own")
+]
+#: Any setting of a run that has no option of its own in a command.
+FurtherSettings = Annotated[
+    list[str] | None, typer.Option("--set", help="any other setting, KEY=VALUE; in a sweep several values are an axis")
+]
+Workers = Annotated[int | None, typer.Option(help="runs at the same time; by default, what the cores allow")]
+RayAddress = Annotated[str | None, typer.Option(help="auto or an address: run on a Ray cluster; local starts one")]
+GpuShare = Annotated[float, typer.Option(help="with --ray, each run's share of a GPU, 0 to 1")]
+
+
+def show_table(columns: Sequence[str], rows: Iterable[Sequence[str]], title: str | None = None, words: int = 0) -> None:
+    """Print a table: so many columns of words at the left, numbers after them."""
+    table = ScreenTable(title=title)
+    for number, column in enumerate(columns):
+        table.add_column(column, justify="left" if number < words else "right")
+    for row in rows:
+        table.add_row(*row)
+    console.print(table)
+
+
+def show_names(kind: str, what: Mapping[str, str]) -> None:
+    """Print names, and what each of them is."""
+    show_table([kind, "what it is"], list(what.items()), words=2)

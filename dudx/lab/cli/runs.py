@@ -1,0 +1,124 @@
+"""One run: train it, search its steps, draw its pictures."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from rich.table import Table as ScreenTable
+
+from dudx.errors import InputError
+from dudx.lab.cli.options import with_settings
+from dudx.lab.cli.program import FurtherSettings, ProblemName, ProfileName, app, console, show_table
+
+
+@app.command()
+@with_settings()
+def train(
+    problem: ProblemName,
+    out: Annotated[Path, typer.Option(help="the run's folder")],
+    options: dict[str, Any],
+    profile: ProfileName = "cpu",
+    resume: Annotated[bool, typer.Option("--resume", help="go on from the folder's checkpoint")] = False,
+) -> None:
+    """Solve a problem and leave the solution, its error and pictures in a folder.
+
+    Example: dudx train poisson --engine sfd --out runs/poisson
+    """
+    from dudx.lab import plots
+    from dudx.lab.run import distributed, training
+    from dudx.lab.run.folder import settings_of
+    from dudx.lab.run.settings import make_settings
+
+    settings = settings_of(out, options) if resume else make_settings(problem, profile, **options)
+    if settings.problem != problem:
+        raise InputError(f"The run in {str(out)!r} is of the problem {settings.problem!r}, not {problem!r}.")
+    result = (distributed if distributed.launched() else training).train(settings, out, resume=resume)
+    if not distributed.first():
+        raise typer.Exit({"finished": 0, "diverged": 3, "interrupted": 130}[result["status"]])
+    _show_result(result, out, plots.plot_run(out))
+    if result["status"] == "diverged":
+        print(
+            f"dudx: the loss is not finite after epoch {result['diverged_at']}; try a smaller learning rate.",
+            file=sys.stderr,
+        )
+        raise typer.Exit(3)
+    if result["status"] == "interrupted":
+        print(f"dudx: stopped at epoch {result['epochs']}; go on with --resume --out {out}.", file=sys.stderr)
+        raise typer.Exit(130)
+
+
+def _show_result(result: dict[str, Any], out: Path, pictures: list[Path]) -> None:
+    table = ScreenTable(title=f"{result['problem']} with {result['engine']}, {result['status']}", show_header=False)
+    for key, value in (
+        ("relative L2", _percent(result["l2_relative"])),
+        ("SMAPE", "-" if result["smape"] is None else f"{result['smape']:.2f} %"),
+        ("max error", "-" if result["max_error"] is None else f"{result['max_error']:.4f}"),
+        ("epochs", str(result["epochs"])),
+        ("time", f"{result['seconds']:.1f} s"),
+        *((f"{name} (found)", f"{value:.6g}") for name, value in result.get("unknowns", {}).items()),
+        *((f"{name}, data file", f"{value:.4g}") for name, value in result.get("file_reference", {}).items()),
+        ("folder", str(out)),
+        ("pictures", ", ".join(path.name for path in pictures)),
+    ):
+        table.add_row(key, value)
+    console.print(table)
+
+
+def _percent(value: float | None) -> str:
+    return "-" if value is None else f"{100 * value:.2f} %"
+
+
+@app.command()
+@with_settings("engine", "seed", "calibration_candidates")
+def calibrate(
+    problem: ProblemName,
+    options: dict[str, Any],
+    out: Annotated[Path | None, typer.Option(help="a picture of the error curves, .png or .pdf")] = None,
+    run: Annotated[
+        Path | None, typer.Option(help="calibrate on this run's trained network, not on a fresh one")
+    ] = None,
+    profile: ProfileName = "cpu",
+    set_: FurtherSettings = None,
+) -> None:
+    """Search the best finite-difference step for each derivative order of a problem and print it.
+
+    Example: dudx calibrate burgers --out curve.png
+    """
+    from dudx.lab import plots
+    from dudx.lab.run import training
+    from dudx.lab.run.settings import make_settings, parsed
+
+    given = {key: value for key, value in options.items() if value is not None}
+    chosen = {"engine": "efd", **parsed(set_ or [], options), **given}
+    if run is None:
+        settings = make_settings(problem, profile, **chosen)
+    else:
+        settings = training.settings_to_calibrate(run, problem, chosen)
+    found = training.calibrate(settings, run)
+    if not found:
+        raise InputError(f"The engine {settings.engine!r} has no step to search; try --engine efd.")
+    rows = [
+        (
+            str(search["order"]),
+            f"{search['step']:.2e}",
+            f"{min(search['rmse']):.2e}",
+            f"{min(search['max_error']):.2e}",
+        )
+        for search in found
+    ]
+    show_table(("order", "step", "RMSE", "max error"), rows, title=f"Best steps for {problem}")
+    if out:
+        plots.calibration(out, found)
+        console.print(f"The error curves are in {out}.")
+
+
+@app.command()
+def plot(run: Annotated[Path, typer.Argument(help="the folder of a run")]) -> None:
+    """Draw the pictures of a run again."""
+    from dudx.lab import plots
+
+    for path in plots.plot_run(run):
+        console.print(f"Drawn: {path}")

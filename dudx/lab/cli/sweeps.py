@@ -1,0 +1,53 @@
+"""Many runs: a sweep."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from dudx.lab.cli.program import FurtherSettings, GpuShare, ProfileName, RayAddress, Workers, app, console
+
+
+@app.command()
+def sweep(
+    problems: Annotated[list[str], typer.Argument(help="one or more problems, named as for `dudx train`")],
+    out: Annotated[Path, typer.Option(help="holds a folder for each run, and sweep.csv")],
+    engines: Annotated[str | None, typer.Option(help="engines, separated by commas; else the profile's")] = None,
+    seeds: Annotated[str, typer.Option(help="seeds: 0-4, or 0,1,2")] = "0-4",
+    profile: ProfileName = "cpu",
+    set_: FurtherSettings = None,
+    workers: Workers = None,
+    ray: RayAddress = None,
+    gpus_per_run: GpuShare = 0.0,
+) -> None:
+    """Run problems × engines × seeds, and compare. Stop it at any time; the same command goes on.
+
+    Example: dudx sweep poisson heat --engines ad,fd,sfd --seeds 0-4 --out runs/compare
+    """
+    from dudx.lab.run.settings import parsed
+    from dudx.lab.sweep import grid, run_sweep, table
+
+    further = parsed(set_ or [], ["engine", "seed"])
+    if gpus_per_run:
+        further.setdefault("device", "cuda")
+    compared = {"engine": engines.split(",")} if engines else {}
+    axes = {"problem": problems, **compared, **further, "seed": table.parsed_seeds(seeds)}
+    outcomes = run_sweep(grid(profile, **axes), out, workers, ray, gpus_per_run)
+    table.write_csv(out / "sweep.csv", outcomes)
+    varied = [key for key, values in further.items() if isinstance(values, list)]
+    console.print(table.shown(outcomes, ["problem", "engine", *varied]))
+    for outcome in outcomes:
+        if outcome.status == "failed":
+            print(f"dudx: {outcome.name} failed: {outcome.reason}", file=sys.stderr)
+    finished = sum(outcome.status == "finished" for outcome in outcomes)
+    if any(outcome.status == "interrupted" for outcome in outcomes):
+        print(
+            f"dudx: stopped with {finished} of {len(outcomes)} runs finished; the same command goes on.",
+            file=sys.stderr,
+        )
+        raise typer.Exit(130)
+    if finished < len(outcomes):
+        raise typer.Exit(3)

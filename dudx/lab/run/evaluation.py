@@ -1,0 +1,53 @@
+"""How good a network is: its prediction at any points, and its scores against what is known of the solution."""
+
+from __future__ import annotations
+
+import numpy as np
+import torch
+from torch import nn
+
+from dudx.lab.problems import Problem
+from dudx.lab.problems.comsol import read_comsol
+from dudx.lab.run.metrics import scores
+from dudx.lab.run.views import Views
+
+_ROWS_AT_ONCE = 2**14
+
+
+class Evaluation:
+    """A network beside the reference solution of its problem, and beside a data file if one is given."""
+
+    def __init__(self, problem: Problem, model: nn.Module, views: Views, reference_file: str | None):
+        self.model, self.views = model, views
+        self.solution = problem.solution() if problem.solution else None
+        self.file = read_comsol(reference_file, len(problem.inputs)) if reference_file else None
+
+    def predict(self, points: np.ndarray) -> np.ndarray:
+        """The network's output at some points, in evaluation mode."""
+        self.model.eval()
+        model = self.views.evaluation()
+        with torch.no_grad():
+            slices = torch.from_numpy(np.ascontiguousarray(points)).split(_ROWS_AT_ONCE)
+            values = [model(rows.to(self.views.at_rest)).cpu() for rows in slices]
+        self.model.train()
+        return torch.cat(values).double().numpy()
+
+    def arrays(self) -> dict[str, np.ndarray]:
+        """Points, prediction and reference, at the points of the reference; nothing where there is none."""
+        if self.solution is None:
+            return {}
+        points = self.solution.points
+        return {"points": points, "prediction": self.predict(points), "reference": self.solution.values}
+
+    def scores(self) -> dict[str, float]:
+        """The scores against the reference; none where there is none."""
+        return scored(self.arrays())
+
+    def file_scores(self) -> dict[str, float]:
+        """The scores against the data file."""
+        return {} if self.file is None else scores(self.predict(self.file[0]), self.file[1])
+
+
+def scored(arrays: dict[str, np.ndarray]) -> dict[str, float]:
+    """The scores of what `arrays` gave."""
+    return scores(arrays["prediction"], arrays["reference"]) if arrays else {}

@@ -1,0 +1,37 @@
+"""The networks. The folder is the registry: a file of it that holds a `NETWORK` is one, by the file's name.
+
+A `NETWORK` is called with the numbers of inputs and outputs, `width`, `bounds` (the corners of the domain where inputs
+are to be rescaled, else None) and, if it takes one, `depth`.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable
+from functools import cache
+from typing import Any
+
+from torch import nn
+
+from dudx.lab.names import held_in
+from dudx.lab.run.networks.attention import AttentionMLP
+from dudx.lab.run.networks.batchnorm import BatchNormMLP
+from dudx.lab.run.networks.mlp import MLP
+from dudx.lab.run.networks.rescaling import Rescale
+
+__all__ = ["MLP", "AttentionMLP", "BatchNormMLP", "Rescale", "networks", "sizes_taken"]
+
+
+@cache
+def networks() -> dict[str, Callable[..., nn.Module]]:
+    """The networks by the word for each in settings and on the command line."""
+    return held_in(__name__, "NETWORK")
+
+
+def sizes_taken(maker: Callable[..., nn.Module], width: int, depth: int) -> dict[str, Any]:
+    """Width and depth as a network takes them; not every one has a depth to choose."""
+    try:
+        taken = inspect.signature(maker).parameters
+    except ValueError:  # something compiled, which does not tell
+        taken = {}
+    return {"width": width} | ({"depth": depth} if "depth" in taken else {})

@@ -1,0 +1,32 @@
+"""The plain network: a tanh MLP."""
+
+from __future__ import annotations
+
+import itertools
+
+from torch import nn
+
+from dudx.lab.run.networks.rescaling import Bounds, Rescale
+
+
+class MLP(nn.Sequential):
+    """A fully connected tanh network; `bounds` rescales its inputs to [-1, 1] first."""
+
+    def __init__(self, inputs: int, outputs: int = 1, width: int = 128, depth: int = 4, bounds: Bounds | None = None):
+        hidden = [inputs, *[width] * depth]
+        layers: list[nn.Module] = [] if bounds is None else [Rescale(bounds)]
+        for fan_in, fan_out in itertools.pairwise(hidden):
+            layers += [nn.Linear(fan_in, fan_out), nn.Tanh()]
+        super().__init__(*layers, nn.Linear(hidden[-1], outputs))
+        _xavier(self)
+
+
+def _xavier(network: nn.Module) -> None:
+    """Glorot's initialisation, made for tanh; torch's own default starts PINNs from a nearly constant function."""
+    for module in network.modules():
+        if isinstance(module, nn.Linear):
+            nn.init.xavier_normal_(module.weight)
+            nn.init.zeros_(module.bias)
+
+
+NETWORK = MLP

@@ -1,0 +1,38 @@
+"""What the tests of the laboratory share: the reproduction of everything in small, made once."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from dudx.lab.locks import locked
+
+
+@pytest.fixture(scope="session")
+def smoke(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """All experiments from end to end, by the command; once for all processes that the tests are spread over."""
+    base = tmp_path_factory.getbasetemp()
+    shared = base.parent if "PYTEST_XDIST_WORKER" in os.environ else base
+    out, said = shared / "smoke", shared / "smoke.said"
+    with locked(shared / "smoke.lock", patience=600):
+        if not said.exists():
+            command = ["reproduce", "--all", "--profile", "smoke", "--out", str(out), "--workers", "1"]
+            done = subprocess.run(
+                [sys.executable, "-m", "dudx.lab.cli", *command], capture_output=True, text=True, check=False
+            )
+            assert done.returncode == 0, done.stderr
+            said.write_text(done.stdout)
+    return out
+
+
+@pytest.hookimpl(tryfirst=True)  # before xdist looks for groups
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Tests of the reproduction are slow, and go to one process: another one would only wait for it."""
+    for item in items:
+        if "smoke" in getattr(item, "fixturenames", ()):
+            item.add_marker(pytest.mark.slow)
+            item.add_marker(pytest.mark.xdist_group("smoke"))

@@ -1,0 +1,212 @@
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+import torch
+from sweeps import epoch as reached
+from sweeps import wait_until
+
+from dudx.engines import engines
+from dudx.errors import InputError
+from dudx.lab import cli, make_settings, storage, train
+from dudx.lab.run.engines import engine_label
+from dudx.lab.run.settings import Settings
+from dudx.lab.run.trainer import Trainer
+
+SLOW_EPOCH = """
+import sys, time
+from pathlib import Path
+from dudx.lab.run import training
+from dudx.lab.run.settings import from_toml
+original = training.Trainer._epoch
+def slow(self):
+    original(self)
+    time.sleep(0.05)
+training.Trainer._epoch = slow
+out, resume = Path(sys.argv[2]), sys.argv[3] == "resume"
+result = training.train(from_toml(Path(sys.argv[1]).read_text(), "settings"), out, resume=resume)
+sys.exit(0 if result["status"] == "finished" else 7)
+"""
+
+
+def parameters(folder: Path) -> dict[str, torch.Tensor]:
+    return storage.read_checkpoint(folder / "checkpoint.pt")["model"]
+
+
+def same(a: dict[str, torch.Tensor], b: dict[str, torch.Tensor]) -> bool:
+    return a.keys() == b.keys() and all(torch.equal(a[key], b[key]) for key in a)
+
+
+def start(settings: Settings, folder: Path, tmp_path: Path, resume: bool = False) -> subprocess.Popen:
+    from dudx.lab.run.settings import to_toml
+
+    config = tmp_path / "settings.toml"
+    config.write_text(to_toml(settings))
+    script = tmp_path / "slow.py"
+    script.write_text(SLOW_EPOCH)
+    return subprocess.Popen(
+        [sys.executable, str(script), str(config), str(folder), "resume" if resume else "start"],
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+
+
+def wait_for_epoch(folder: Path, epoch: int) -> None:
+    wait_until(lambda: reached(folder) >= epoch, "the run gets that far", seconds=30)
+
+
+class Killed(BaseException):
+    """Nothing in the trainer expects it, so that the folder is left as a kill leaves it."""
+
+
+def killed_at(epoch: int, settings: Settings, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Train as far as an epoch after a checkpoint, and no further."""
+    original = Trainer._epoch
+
+    def deadly(self: Trainer) -> None:
+        if self.epoch == epoch:
+            raise Killed
+        original(self)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Trainer, "_epoch", deadly)
+        with pytest.raises(Killed):
+            train(settings, folder)
+
+
+def assert_resumed_bit_for_bit(whole: Path, resumed: Path) -> None:
+    assert same(parameters(whole), parameters(resumed))
+    rows, calibrations = [], []
+    for folder in (whole, resumed):
+        table = storage.read_table(folder / "metrics.csv")
+        rows.append([{key: value for key, value in row.items() if key != "seconds"} for row in table])
+        calibrations.append(json.loads((folder / "calibrations.json").read_text()))
+    assert rows[0] == rows[1]
+    assert calibrations[0] == calibrations[1]
+
+
+@pytest.mark.slow
+def test_killed_and_resumed_ends_bit_for_bit_where_the_undisturbed_run_does(tmp_path: Path) -> None:
+    settings = make_settings("burgers", "smoke", engine="sfd", lbfgs_epochs=6)
+    train(settings, tmp_path / "whole")
+    process = start(settings, tmp_path / "killed", tmp_path)
+    wait_for_epoch(tmp_path / "killed", 5)
+    process.kill()
+    process.communicate()
+    assert not (tmp_path / "killed" / "result.json").exists()
+    train(settings, tmp_path / "killed", resume=True)
+    assert_resumed_bit_for_bit(tmp_path / "whole", tmp_path / "killed")
+
+
+@pytest.mark.parametrize("engine", [name for name in engines() if name != "per-sample"])
+def test_every_engine_resumes_bit_for_bit(engine: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    settings = make_settings("burgers", "smoke", engine=engine, lbfgs_epochs=6 if engine in ("ad", "sfd") else 0)
+    train(settings, tmp_path / "whole")
+    killed_at(13, settings, tmp_path / "killed", monkeypatch)
+    assert not (tmp_path / "killed" / "result.json").exists()
+    assert reached(tmp_path / "killed") == 10
+    train(settings, tmp_path / "killed", resume=True)
+    assert_resumed_bit_for_bit(tmp_path / "whole", tmp_path / "killed")
+
+
+@pytest.mark.parametrize("optimizer", ["soap", "torch.optim:RMSprop"])
+def test_other_optimizers_resume_bit_for_bit_too(
+    optimizer: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    settings = make_settings("poisson", "smoke", optimizer=optimizer, engine="sfd")
+    train(settings, tmp_path / "whole")
+    killed_at(13, settings, tmp_path / "cut", monkeypatch)
+    train(settings, tmp_path / "cut", resume=True)
+    assert_resumed_bit_for_bit(tmp_path / "whole", tmp_path / "cut")
+
+
+# -- an engine of one's own ------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def own(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The user's module can be imported, here and in processes that are started."""
+    here = str(Path(__file__).parent)
+    monkeypatch.syspath_prepend(here)
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join(filter(None, [here, *sys.path])))
+
+
+@pytest.mark.slow
+def test_an_engine_of_ones_own_with_state_is_killed_and_resumes_bit_for_bit(own: None, tmp_path: Path) -> None:
+    settings = make_settings("burgers", "smoke", engine="own_engine:Wary", recalibrate=3)
+    result = train(settings, tmp_path / "whole")
+    assert result["status"] == "finished"
+    assert result["step"].endswith("after 7 looks")
+    process = start(settings, tmp_path / "killed", tmp_path)
+    wait_for_epoch(tmp_path / "killed", 10)
+    process.kill()
+    process.communicate()
+    state = storage.read_checkpoint(tmp_path / "killed" / "checkpoint.pt")["loop"]["engine"]
+    assert state.keys() == {"step", "looks", "level"}
+    assert 4 <= state["looks"] < 7
+    train(settings, tmp_path / "killed", resume=True)
+    assert_resumed_bit_for_bit(tmp_path / "whole", tmp_path / "killed")
+    ends = [storage.read_checkpoint(tmp_path / f / "checkpoint.pt")["loop"]["engine"] for f in ("whole", "killed")]
+    assert ends[0] == ends[1]
+
+
+def test_an_engine_with_one_method_trains_from_the_command_line(
+    own: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    options = ["--profile", "smoke", "--epochs", "5", "--engine"]
+    for engine in ("own_engine:Simple", "ad"):
+        out = tmp_path / engine.replace(":", "-")
+        monkeypatch.setattr(sys, "argv", ["dudx", "train", "poisson", *options, engine, "--out", str(out)])
+        with pytest.raises(SystemExit) as stop:
+            cli.main()
+        assert not stop.value.code
+    assert same(parameters(tmp_path / "own_engine-Simple"), parameters(tmp_path / "ad"))
+    assert engine_label("own_engine:Simple") == "Simple"
+    assert engine_label("own_engine:Wary") == "wary differences"
+
+
+@pytest.mark.parametrize(
+    ("engine", "sentence"),
+    [
+        ("own_engine:no_engine", "must be a class derived from dudx.Engine"),
+        ("own_engine:Nothing", "has nothing named 'Nothing' to use as engine"),
+        ("own_engine:Hoarding", "The state of the engine 'own_engine:Hoarding' holds a Generator"),
+    ],
+)
+def test_an_engine_that_cannot_be_used_is_one_sentence(engine: str, sentence: str, own: None, tmp_path: Path) -> None:
+    with pytest.raises(InputError, match=sentence):
+        train(make_settings("poisson", "smoke", engine=engine), tmp_path / "run")
+
+
+def test_a_run_of_one_engine_is_not_resumed_with_the_state_of_another(tmp_path: Path) -> None:
+    train(make_settings("poisson", "smoke", engine="fd"), tmp_path / "fd")
+    train(make_settings("poisson", "smoke", engine="ad"), tmp_path / "ad")
+    shutil.copy(tmp_path / "fd" / "checkpoint.pt", tmp_path / "ad" / "checkpoint.pt")
+    with pytest.raises(InputError, match="does not fit the settings: AD keeps no state"):
+        train(make_settings("poisson", "smoke", engine="ad"), tmp_path / "ad", resume=True)
+
+
+@pytest.mark.slow
+def test_control_c_finishes_the_epoch_and_loses_nothing(tmp_path: Path) -> None:
+    settings = make_settings("burgers", "smoke", engine="sfd", checkpoint_every=1000, evaluate_every=1000)
+    process = start(settings, tmp_path / "run", tmp_path)
+    wait_for_epoch(tmp_path / "run", 0)
+    time.sleep(0.4)
+    process.send_signal(signal.SIGINT)
+    process.communicate()
+    assert process.returncode == 7
+    result = storage.read_json(tmp_path / "run" / "result.json")
+    assert result["status"] == "interrupted"
+    assert 0 < result["epochs"] < 20
+    assert storage.read_checkpoint(tmp_path / "run" / "checkpoint.pt")["loop"]["epoch"] == result["epochs"]
+    train(settings, tmp_path / "run", resume=True)
+    train(settings, tmp_path / "whole")
+    assert same(parameters(tmp_path / "whole"), parameters(tmp_path / "run"))
