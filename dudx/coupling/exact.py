@@ -8,20 +8,18 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor
+from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.nn.modules.batchnorm import _BatchNorm
-from torch.overrides import TorchFunctionMode
 from torch.utils.checkpoint import checkpoint
 
 from dudx import checks
 from dudx.checks import Model
 from dudx.coupling.isolated import Isolated, Random
-from dudx.coupling.rows import Original
 from dudx.engines.taylor.jet import Jet
 from dudx.engines.taylor.layout import Layout
 from dudx.engines.taylor.rules.linear import constant
-from dudx.kernels import batch_norm, differentiable_kernels
+from dudx.kernels import WrittenOut, slow_attention
 from dudx.network.batches import batches_at_once, mapped, one_moved
 from dudx.network.modules import modules_of
 from dudx.network.sandbox import untracked_statistics
@@ -89,7 +87,7 @@ class _Batches:
     """
 
     def __init__(self, model: Model, layout: Layout | None):
-        self.model, self.layout, self.mode = model, layout, _WithoutTrace()
+        self.model, self.layout, self.mode = model, layout, WrittenOut(tracking=False)
 
     def vectorised(self, places: Tensor, context: Tensor, own: Tensor, *streams: Tensor) -> tuple[Tensor, ...]:
         """Many batches at once."""
@@ -128,9 +126,7 @@ class _Batches:
     @contextlib.contextmanager
     def _left_alone(self) -> Iterator[None]:
         """Kernels that can be differentiated, and no trace in running statistics."""
-        # On jets every layer is written out anyway, and methods of Tensor must not meet them.
-        kernels = differentiable_kernels() if self.layout is None else contextlib.nullcontext()
-        with untracked_statistics(self.model), kernels, self.mode:
+        with untracked_statistics(self.model), slow_attention(), sdpa_kernel(SDPBackend.MATH), self.mode:
             yield
 
     def tracks(self) -> bool:
@@ -142,30 +138,3 @@ class _Batches:
 def _moved_streams(context: Tensor, streams: Tensor, places: Tensor) -> Tensor:
     """Streams (S, n, d) of the samples that moved as streams (S, n, B, d) of their batches."""
     return torch.func.vmap(one_moved, in_dims=(None, 0, None))(torch.zeros_like(context), streams, places)
-
-
-class _WithoutTrace(TorchFunctionMode):
-    """Batch norm written out, on tensors and jets, with running statistics left as they are."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.tracked = False
-
-    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        rule: Any = {F.batch_norm: self._batch_norm, torch.batch_norm: self._torch_batch_norm}.get(func, Original(func))
-        return rule(*args, **(kwargs or {}))
-
-    def _batch_norm(
-        self, x: Any, mean: Any, variance: Any, weight: Any = None, bias: Any = None, training: bool = False,
-        momentum: float = 0.1, eps: float = 1e-5,
-    ) -> Any:  # fmt: skip
-        if not training:
-            return F.batch_norm(x, mean, variance, weight, bias, training, momentum, eps)
-        self.tracked = self.tracked or mean is not None
-        return batch_norm(x, None, None, weight, bias, training, momentum, eps)
-
-    def _torch_batch_norm(
-        self, x: Any, weight: Any, bias: Any, mean: Any, variance: Any, training: bool, momentum: float, eps: float,
-        cudnn_enabled: bool,
-    ) -> Any:  # fmt: skip
-        return self._batch_norm(x, mean, variance, weight, bias, training, momentum, eps)

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from dudx.coupling.rows import Recording, Rows, mixing_rule
 from dudx.errors import InputError, UnsupportedError
-from dudx.layers import attention_weights, multi_head_attention
+from dudx.layers.attention import attention_weights, multi_head_attention
 
 
 def _check_mask(
