@@ -54,8 +54,8 @@ def test_a_network_that_differentiates_in_its_forward_is_probed(context):
 @pytest.mark.filterwarnings("error")
 def test_a_network_that_differentiates_in_its_forward_is_explained_and_calibrated():
     x, force, mixing = points(16, 2), Force(), Force(mixing=True)
-    assert "samples are independent" in str(explain(force, x, show=False))
-    assert "influence each other" in str(explain(mixing, x, show=False))
+    assert "samples are independent" in str(explain(force, x))
+    assert "influence each other" in str(explain(mixing, x))
     by_potential = find_eps(lambda x: evaluate(force.potential, x, [D(0)], AD())[0], x, 1)
     assert find_eps(force, x, 1).rmse.min() < 10 * by_potential.rmse.min()
 

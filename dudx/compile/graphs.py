@@ -15,7 +15,7 @@ import torch._functorch.config as functorch_config
 from torch import Tensor
 
 from dudx.errors import first_line
-from dudx.network.detect import Pointwise, itself
+from dudx.network.pointwise import Pointwise, itself
 
 _COMPILER = ("torch._dynamo", "torch._inductor", "torch._functorch")
 

@@ -19,6 +19,11 @@ def owner_of(model: object) -> object:
     return getattr(model, "__self__", model)
 
 
+def kind(model: object) -> str:
+    """The class of a module, the name of a function."""
+    return type(model).__name__ if isinstance(model, nn.Module) else getattr(model, "__name__", type(model).__name__)
+
+
 def modules_of(model: object) -> list[nn.Module]:
     """All modules of a network, also of one that hides in a function, `lambda x: net(x)[0]`, or in another object."""
     owner = owner_of(model)

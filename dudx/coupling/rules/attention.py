@@ -9,21 +9,22 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from dudx.coupling.rows import Recording, Rows, mixing_rule
+from dudx.coupling.passes import ContextPass, mixing_rule
+from dudx.coupling.rows import QueryRows
 from dudx.errors import InputError, UnsupportedError
 from dudx.layers.attention import attention_weights, multi_head_attention
 
 
 def _check_mask(
-    recording: Recording, function: Any, query: Any, key: Any, value: Any, attn_mask: Any = None, *args: Any,
+    context_pass: ContextPass, function: Any, query: Any, key: Any, value: Any, attn_mask: Any = None, *args: Any,
     **kwargs: Any,
 ) -> Any:  # fmt: skip
     """Attention as always; a mask that does not fit the batch is refused in words, where torch would name sizes."""
-    if attn_mask is not None and query.shape[-2] == key.shape[-2] == recording.size:
+    if attn_mask is not None and query.shape[-2] == key.shape[-2] == context_pass.size:
         for length in attn_mask.shape[-2:]:
-            if length not in (1, recording.size):
+            if length not in (1, context_pass.size):
                 raise InputError(
-                    f"An attention mask over the batch has a row and a column for each of the {recording.size} "
+                    f"An attention mask over the batch has a row and a column for each of the {context_pass.size} "
                     f"samples; got shape {tuple(attn_mask.shape)}."
                 )
     return function(query, key, value, attn_mask, *args, **kwargs)
@@ -31,7 +32,7 @@ def _check_mask(
 
 @mixing_rule(F.scaled_dot_product_attention, context=_check_mask)
 def _scaled_dot_product(
-    rows: Rows,
+    rows: QueryRows,
     function: Any,
     query: Any,
     key: Any,
@@ -57,7 +58,7 @@ def _scaled_dot_product(
 
 
 @mixing_rule(F.multi_head_attention_forward)
-def _multi_head(rows: Rows, function: Any, query: Any, key: Any, value: Any, *args: Any, **kwargs: Any) -> Any:
+def _multi_head(rows: QueryRows, function: Any, query: Any, key: Any, value: Any, *args: Any, **kwargs: Any) -> Any:
     if not all(rows.leads(x) for x in (query, key, value)):
         return function(query, key, value, *args, **kwargs)
     _refuse_masks_of_inputs(rows)
@@ -67,12 +68,12 @@ def _multi_head(rows: Rows, function: Any, query: Any, key: Any, value: Any, *ar
 
     context = [rows.of_context(x) for x in (key, value)]
     # All the rest is the samples': weights, which are what they were, and masks.
-    rest, named = rows.record.args[3:], rows.record.kwargs
+    rest, named = rows.call.args[3:], rows.call.kwargs
     return multi_head_attention(of_rows, query, key, value, *rest, **named, context=context)
 
 
 def attend(
-    rows: Rows, query: Any, key: Any, value: Any, masks: Sequence[Any], is_causal: bool, keys: Any, values: Any,
+    rows: QueryRows, query: Any, key: Any, value: Any, masks: Sequence[Any], is_causal: bool, keys: Any, values: Any,
     scale: float | None = None,
 ) -> tuple[Any, Any]:  # fmt: skip
     """Every query's attention to the context in which it takes its sample's place, and the weights, (…, count, B).
@@ -114,12 +115,12 @@ def _is_own(scores: Any, owners: Tensor) -> Tensor:
     return owners.unsqueeze(1) == torch.arange(scores.shape[-1], device=owners.device)
 
 
-def _refuse_masks_of_inputs(rows: Rows) -> None:
+def _refuse_masks_of_inputs(rows: QueryRows) -> None:
     """While queries are known to have moved, a mask of the samples' numbers is still what it was for the context."""
     if not rows.moved:
         return
-    named = [(now, rows.record.kwargs.get(name)) for name, now in rows.kwargs.items()]
-    for now, then in [*zip(rows.args[3:], rows.record.args[3:], strict=False), *named]:
+    named = [(now, rows.call.kwargs.get(name)) for name, now in rows.kwargs.items()]
+    for now, then in [*zip(rows.args[3:], rows.call.args[3:], strict=False), *named]:
         if isinstance(now, Tensor) and isinstance(then, Tensor) and now is not then and _differ(now, then):
             raise UnsupportedError(
                 "isolate knows attention masks made of the samples' numbers; this one seems to be computed from the "

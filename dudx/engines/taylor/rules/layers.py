@@ -51,6 +51,23 @@ def softmax(x: Any, dim: int = -1, dtype: torch.dtype | None = None, _stacklevel
     return weights / weights.sum(dim, keepdim=True)  # type: ignore[operator,union-attr]
 
 
+@taylor_rule(torch.logsumexp, Tensor.logsumexp)
+def logsumexp(x: Any, dim: Any, keepdim: bool = False) -> Jet:
+    largest = x.value.detach().amax(dim, keepdim=True)
+    total = torch.exp(torch.sub(x, largest)).sum(dim, keepdim=keepdim)
+    return torch.log(total) + (largest if keepdim else largest.squeeze(dim))
+
+
+@taylor_rule(torch.norm, Tensor.norm, torch.linalg.vector_norm)
+def norm(
+    x: Any, p: Any = 2, dim: Any = None, keepdim: bool = False, out: Any = None, dtype: Any = None, ord: Any = None
+) -> Jet:
+    if (p if ord is None else ord) not in (2, "fro", None) or out is not None or dtype is not None:
+        raise UnsupportedError("Taylor knows the Euclidean length among the norms; use dudx.AD() for others.")
+    squares = x * x
+    return torch.sqrt(squares.sum() if dim is None else squares.sum(dim, keepdim=keepdim))
+
+
 @taylor_rule(torch.var, Tensor.var)
 def var(
     x: Any, dim: Any = None, unbiased: bool = True, keepdim: bool = False, *, correction: float | None = None
