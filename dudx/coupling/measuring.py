@@ -78,7 +78,7 @@ class Measured:
             self.idiom[name] = found
 
     def _derivatives(self, model: Model, name: str, engine: Engine) -> Tensor:
-        return torch.stack(engine.derivatives(model, self.x, fitting(self.requests[name], self.x)), dim=-1)
+        return torch.stack(list(engine.derivatives(model, self.x, fitting(self.requests[name], self.x))), dim=-1)
 
     def _per_sample(self, model: Model, name: str) -> Tensor:
         try:

@@ -208,8 +208,9 @@ class _Watch(TorchFunctionMode):
             )
             first = given[0][0] if given[0] else None
             if isinstance(first, Tensor) and (result is first or result is None):  # a function that writes into it
-                with torch.no_grad():
-                    first.copy_(args[0])
+                if args[0] is not first:
+                    with torch.no_grad():
+                        first.copy_(args[0])
                 return result
             return back
         finally:

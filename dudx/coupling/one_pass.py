@@ -13,7 +13,7 @@ from dudx.coupling.isolated import Isolated
 from dudx.coupling.passes import ContextPass, QueryPass
 from dudx.coupling.rows import QueryRows
 from dudx.kernels import slow_attention
-from dudx.network.sandbox import RandomState, untracked_statistics
+from dudx.network.sandbox import untracked_statistics
 
 
 class OnePass(Isolated):
@@ -23,40 +23,23 @@ class OnePass(Isolated):
     derivatives along queries cost what they do in a network of their size.
 
     Args:
-        model: the network.
-        context: the batch, (B, d).
-        update_statistics: whether running statistics follow the context, once a call.
-        places: the samples that rows belong to; None means all of them, in order.
+        model, context, update_statistics, places: as in `Isolated`.
         replace: whether a query takes the place of its sample in the context, or the context stays as it is.
     """
 
     def __init__(
-        self,
-        model: Model,
-        context: Tensor,
-        update_statistics: bool,
-        places: Tensor | None = None,
-        replace: bool = True,
+        self, model: Model, context: Tensor, update_statistics: bool, places: Tensor | None = None, replace: bool = True
     ):
         super().__init__(model, context, update_statistics, places)
         self.replace = replace
-
-    @property
-    def way(self) -> str:  # type: ignore[override]
-        return "each alone, in one pass" if self.replace else "nothing moves but the query"
+        self.way = "each alone, in one pass" if replace else "nothing moves but the query"
 
     def __call__(self, x: Any) -> Any:
         return self.passed(x)[0]
 
-    def passed(self, x: Any, moved: bool = False) -> tuple[Any, ContextPass]:
-        """The output at the query rows, blocks of which, as stencils have them, pass together; and the context's pass.
-
-        Args:
-            x: the queries.
-            moved: whether they are known to be elsewhere than the context.
-        """
-        size, count = len(self.context), x.shape[0]
-        places = self.places
+    def passed(self, x: Any) -> tuple[Any, ContextPass]:
+        """The output at the query rows, blocks of which, as stencils have them, pass together; and the context's."""
+        size, count, places = len(self.context), x.shape[0], self.places
         if self.replace:
             self.whole(count)
         elif count % self.samples:  # nobody's place is taken, so any number will do
@@ -65,33 +48,22 @@ class OnePass(Isolated):
         with contextlib.ExitStack() as stack:
             if not torch.compiler.is_compiling():  # which has no such kernels
                 stack.enter_context(slow_attention())
-            before = self._context_pass()
+            before = ContextPass(size, self.update_statistics)
+            kept = contextlib.nullcontext() if self.update_statistics else untracked_statistics(self.model)
+            with kept, before:
+                self.model(self.context.clone())
+            before.finish()
             stack.enter_context(untracked_statistics(self.model))
-            rows = QueryRows(size, count, places, self.replace, moved)
+            rows = QueryRows(size, count, places, self.replace)
             if count == size and before.ambiguous():
                 # With one row more, which nobody looks at, an axis that counts rows is no longer as long as before.
                 owners = rows.owners(self.context.device)
-                rows = QueryRows(size, count + 1, torch.cat([owners, owners[:1]]), self.replace, moved)
+                rows = QueryRows(size, count + 1, torch.cat([owners, owners[:1]]), self.replace)
                 x = torch.cat([x, x[:1]])
             following = stack.enter_context(QueryPass(rows, before.calls))
             u = self.model(x)
             following.finish()
             return (u if rows.count == count else u[:count]), before
-
-    def _context_pass(self) -> ContextPass:
-        """What functions that mix rows see when the network runs on the context, as it always does."""
-        random = None if torch.compiler.is_compiling() else RandomState(self.context.device)
-        done = self._run(ContextPass(len(self.context), self.update_statistics))
-        if random is not None and done.overwritten():
-            random.again()
-            done = self._run(ContextPass(len(self.context), False, copies=True))
-        return done
-
-    def _run(self, context_pass: ContextPass) -> ContextPass:
-        kept = contextlib.nullcontext() if context_pass.update_statistics else untracked_statistics(self.model)
-        with kept, context_pass:
-            self.model(self.context.clone())
-        return context_pass
 
     def _options(self) -> tuple[bool]:
         return (self.replace,)

@@ -6,10 +6,9 @@ from collections.abc import Callable
 from typing import Any
 
 import torch
-from torch import Tensor
 from torch.overrides import TorchFunctionMode
 
-from dudx.coupling.rows import ContextCall, QueryRows, versions
+from dudx.coupling.rows import ContextCall, QueryRows
 from dudx.errors import UnsupportedError
 from dudx.kernels import called
 
@@ -50,12 +49,11 @@ class ContextPass(TorchFunctionMode):
     Args:
         size: samples in the context.
         update_statistics: whether running statistics follow the context.
-        copies: keep copies of arguments, for a network that writes into them later.
     """
 
-    def __init__(self, size: int, update_statistics: bool, copies: bool = False):
+    def __init__(self, size: int, update_statistics: bool):
         super().__init__()
-        self.size, self.update_statistics, self.copies = size, update_statistics, copies
+        self.size, self.update_statistics = size, update_statistics
         self.calls: list[ContextCall] = []
         self.note: Any = None
 
@@ -65,22 +63,20 @@ class ContextPass(TorchFunctionMode):
         if rule is None:
             return func(*args, **kwargs)
         call = ContextCall(rule, args, kwargs)
-        if self.copies:
-            named = {name: self._copy(value) for name, value in kwargs.items()}
-            call = ContextCall(rule, tuple(self._copy(value) for value in args), named)
         self.note = None
         by_itself = CONTEXT.get(func)
         result = func(*args, **kwargs) if by_itself is None else by_itself(self, func, *args, **kwargs)
-        call.note, call.versions = self.note, versions(call.tensors())
+        call.note, call.versions = self.note, call.written()
         self.calls.append(call)
         return result
 
-    def _copy(self, value: Any) -> Any:
-        return value.clone() if isinstance(value, Tensor) and self.size in value.shape else value
-
-    def overwritten(self) -> bool:
-        """Whether some of what was noted is no longer what a function saw."""
-        return not torch.compiler.is_compiling() and any(call.overwritten() for call in self.calls)
+    def finish(self) -> None:
+        """Make sure that what was noted is still what functions saw."""
+        if any(call.written() != call.versions for call in self.calls):
+            raise UnsupportedError(
+                "This network writes into what a function over the batch has seen; use dudx.isolate(model, x, "
+                "exact=True)."
+            )
 
     def ambiguous(self) -> bool:
         """Whether as many queries as samples would leave open which axis of an argument counts them."""

@@ -17,7 +17,6 @@ class ContextCall:
     def __init__(self, rule: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]):
         self.rule, self.args, self.kwargs = rule, args, kwargs
         self.note: Any = None
-        #: How often tensors had been written to, after the call.
         self.versions: list[int] = []
         #: Whether it turned out to mix rows, when the queries had passed.
         self.mixes = True
@@ -26,14 +25,9 @@ class ContextCall:
         """The arguments that are tensors."""
         return (value for value in (*self.args, *self.kwargs.values()) if isinstance(value, Tensor))
 
-    def overwritten(self) -> bool:
-        """Whether the network has written into an argument since, so that it no longer is what the function saw."""
-        return versions(self.tensors()) != self.versions
-
-
-def versions(tensors: Iterator[Tensor]) -> list[int]:
-    """How often tensors have been written to."""
-    return [] if torch.compiler.is_compiling() else [t._version for t in tensors if not t.is_inference()]
+    def written(self) -> list[int]:
+        """How often the arguments have been written to."""
+        return [] if torch.compiler.is_compiling() else [t._version for t in self.tensors() if not t.is_inference()]
 
 
 class QueryRows:
@@ -44,22 +38,16 @@ class QueryRows:
         count: rows of queries.
         places: the samples that the rows of a block belong to; None means all of them, in order.
         replace: whether a query takes its sample's place in what others see of the context, or leaves it as it is.
-        moved: whether the queries are known to be elsewhere than the context, as in a part of the verification.
     """
 
-    def __init__(self, size: int, count: int, places: Tensor | None = None, replace: bool = True, moved: bool = False):
-        self.size, self.count, self.places = size, count, places
-        self.replace, self.moved = replace, moved
-        self.call, self.args, self.kwargs = ContextCall(itself_called, (), {}), (), {}
+    def __init__(self, size: int, count: int, places: Tensor | None, replace: bool):
+        self.size, self.count, self.places, self.replace = size, count, places, replace
 
     def take(self, call: ContextCall, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         """Go on to the next call: what the function saw of the context, and its arguments for the queries."""
         self.call, self.args, self.kwargs = call, args, kwargs
-
-    @property
-    def note(self) -> Any:
-        """What was noted of this call for the context."""
-        return self.call.note
+        #: What was noted of this call for the context.
+        self.note = call.note
 
     def alone(self) -> None:
         """Say that this call mixes no rows, so that it does not count among the layers that do."""
@@ -128,8 +116,3 @@ class QueryRows:
         """What belongs to samples along an axis as belonging to rows."""
         aligned = self.places is None and self.count == self.size
         return of_context if aligned else of_context.index_select(axis, self.owners(of_context.device))
-
-
-def itself_called(rows: QueryRows, function: Any, *args: Any, **kwargs: Any) -> Any:
-    """The rule of a function that mixes no rows."""
-    return function(*args, **kwargs)

@@ -74,7 +74,7 @@ def _verified(isolated: OnePass) -> bool:
         if not bool((change <= rounding(still)).all()):
             raise CoupledModelError(_blame(isolated, change))
         with unobserved(isolated.model, moved.device):
-            second_hand |= isolated.passed(moved[: len(isolated.context)].clone(), moved=True)[1].second_hand()
+            second_hand |= isolated.passed(moved[: len(isolated.context)].clone())[1].second_hand()
     _compare(isolated)
     return second_hand
 

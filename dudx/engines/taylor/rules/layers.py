@@ -52,7 +52,7 @@ def softmax(x: Any, dim: int = -1, dtype: torch.dtype | None = None, _stacklevel
 
 
 @taylor_rule(torch.logsumexp, Tensor.logsumexp)
-def logsumexp(x: Any, dim: Any, keepdim: bool = False) -> Jet:
+def logsumexp(x: Any, dim: Any, keepdim: bool = False) -> Any:
     largest = x.value.detach().amax(dim, keepdim=True)
     total = torch.exp(torch.sub(x, largest)).sum(dim, keepdim=keepdim)
     return torch.log(total) + (largest if keepdim else largest.squeeze(dim))
