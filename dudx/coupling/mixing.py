@@ -65,30 +65,24 @@ def mixing_calls(model: Model, rows: Tensor) -> list[Call]:
     again.run(rows)
     noise = again.of_rows | again.of_summaries  # what differs though nothing moved
 
-    def changes(still_summaries: bool) -> tuple[dict[int, float], dict[int, float]]:
-        of_rows: dict[int, float] = {}
-        of_summaries: dict[int, float] = {}
+    def largest(hold_summaries: bool) -> tuple[dict[int, float], dict[int, float]]:
+        """The largest changes by call: of rows, and of results without rows, which may be held still too."""
+        tables: tuple[dict[int, float], dict[int, float]] = {}, {}
         for moved, block in moves(rows):
-            watch = _Watch(model, block.flatten(), rest, noise, still_summaries)
+            watch = _Watch(model, block.flatten(), rest, hold_summaries)
             watch.run(moved)
-            for table, found in ((of_rows, watch.of_rows), (of_summaries, watch.of_summaries)):
-                table.update({number: max(change, table.get(number, 0.0)) for number, change in found.items()})
-        return of_rows, of_summaries
+            for table, found in zip(tables, (watch.of_rows, watch.of_summaries), strict=True):
+                new = {n: max(change, table.get(n, 0.0)) for n, change in found.items()}
+                table.update({n: change for n, change in new.items() if change > 10 * noise.get(n, 0.0)})
+        return tables
 
-    found, summaries = changes(still_summaries=False)
-    if summaries:
-        # What condenses the batch has no rows to be blamed for; it is to blame if without it another call is not.
-        without, _ = changes(still_summaries=True)
-        if without.keys() != found.keys():
-            in_rows = {rest.calls[number].module: change for number, change in sorted(found.items(), key=_change)}
-            told = {number: in_rows.get(rest.calls[number].module, change) for number, change in summaries.items()}
-            found = told | without
-    calls = [(rest.calls[number], found[number]) for number in sorted(found)]
-    return [Call(call.function, call.module, change) for call, change in calls]
-
-
-def _change(item: tuple[int, float]) -> float:
-    return item[1]
+    found, _ = largest(hold_summaries=False)
+    without, summaries = largest(hold_summaries=True)
+    if without.keys() != found.keys():
+        # What condenses the batch has no rows to be blamed for; without it another call would not be to blame.
+        in_rows = {rest.calls[n].module: change for n, change in sorted(found.items(), key=lambda item: item[1])}
+        found = {n: in_rows.get(rest.calls[n].module, change) for n, change in summaries.items()} | without
+    return [Call(rest.calls[n].function, rest.calls[n].module, found[n]) for n in sorted(found)]
 
 
 def relative_change(now: Tensor, still: Tensor, moved: Tensor) -> float:
@@ -128,24 +122,14 @@ class _Watch(TorchFunctionMode):
         model: the network.
         block: which rows move.
         rest: the pass in which none does; None for that pass itself.
-        noise: how much calls change by themselves.
-        still_summaries: put back results without rows, too.
+        hold_summaries: put back results without rows, too.
     """
 
-    def __init__(
-        self,
-        model: Model,
-        block: Tensor,
-        rest: _Watch | None = None,
-        noise: dict[int, float] | None = None,
-        still_summaries: bool = False,
-    ):
+    def __init__(self, model: Model, block: Tensor, rest: _Watch | None = None, hold_summaries: bool = False):
         super().__init__()
-        self.model, self.block, self.rest = model, block, rest
-        self.noise, self.still_summaries = noise or {}, still_summaries
+        self.model, self.block, self.rest, self.hold_summaries = model, block, rest, hold_summaries
         self.modules, self.judging = [""], False
         self.calls: list[Call] = []
-        self.given: list[Any] = []
         self.returned: list[Any] = []
         #: The largest change by the number of the call: of rows, and of results without rows.
         self.of_rows: dict[int, float] = {}
@@ -167,13 +151,13 @@ class _Watch(TorchFunctionMode):
         """What goes into a module and comes out: a change that no function has shown, its caller's or its code made."""
 
         def before(module: nn.Module, args: Any, kwargs: Any) -> Any:
-            given = self._judged(None, ((), {}), lambda: (args, kwargs))
+            given = self._judged(None, (), lambda: (args, kwargs))
             self.modules.append(name)
             return given
 
         def after(module: nn.Module, args: Any, output: Any) -> Any:
             try:
-                return self._judged(None, ((), {}), lambda: output)
+                return self._judged(None, (), lambda: output)
             finally:
                 self.modules.pop()
 
@@ -183,55 +167,41 @@ class _Watch(TorchFunctionMode):
         kwargs = kwargs or {}
         if self.judging:  # in a hook
             return func(*args, **kwargs)
-        return self._judged(func, (args, kwargs), lambda: func(*args, **kwargs))
+        return self._judged(func, args, lambda: func(*args, **kwargs))
 
     def _judged(self, function: Any, given: Any, call: Callable[[], Any]) -> Any:
         self.judging = True
         try:
             number, made = len(self.calls), Call(function, self.modules[-1])
             self.calls.append(made)
-            if self.rest is None:
-                self.given.append(_paired(_copied, given, given))
-                result = call()
-                self.returned.append(_paired(_copied, (result, given), (result, given)))
-                return result
-            if number >= len(self.rest.calls) or self.rest.calls[number] != made:
-                return call()  # a network that does something else this time
-            # By a summary that has changed, so that this call is not its origin; a module only passes it on.
-            told = [] if function else [True]
-            _paired(lambda now, still: self._told(told, now, still), given, self.rest.given[number])
             result = call()
-            back, (args, _) = _paired(
-                lambda now, still: self._put_back(number, bool(told), now, still),
-                (result, given),  # which may have been written into
-                self.rest.returned[number],
+            after = (result, given)  # which may have been written into
+            if self.rest is None:
+                self.returned.append(_paired(lambda now, _: now.clone(), after, after))
+            if self.rest is None or number >= len(self.rest.calls) or self.rest.calls[number] != made:
+                return result  # the last of which a network does that does something else this time
+            back, args = _paired(
+                lambda now, still: self._put_back(number, now, still), after, self.rest.returned[number]
             )
-            first = given[0][0] if given[0] else None
-            if isinstance(first, Tensor) and (result is first or result is None):  # a function that writes into it
-                if args[0] is not first:
+            if args and isinstance(args[0], Tensor) and (result is given[0] or result is None):
+                if args[0] is not given[0]:  # what was written into it
                     with torch.no_grad():
-                        first.copy_(args[0])
+                        given[0].copy_(args[0])
                 return result
             return back
         finally:
             self.judging = False
 
-    def _told(self, told: list[bool], now: Tensor, still: Tensor) -> Tensor:
-        if self._moved(now) is None and not torch.equal(now, still):
-            told.append(True)
-        return now
-
-    def _put_back(self, number: int, told: bool, now: Tensor, still: Tensor) -> Tensor:
+    def _put_back(self, number: int, now: Tensor, still: Tensor) -> Tensor:
         moved = self._moved(now)
-        summary = moved is None
+        of_rows = moved is not None
         moved = torch.zeros_like(now, dtype=torch.bool) if moved is None else moved
-        if bool((difference(now, still) == 0).logical_or(moved).all()) if now.is_floating_point() else False:
+        if now.is_floating_point() and bool((difference(now, still) == 0).logical_or(moved).all()):
             return now
-        if not (summary and told):
-            change, table = relative_change(now, still, moved), self.of_summaries if summary else self.of_rows
-            if change > 10 * self.noise.get(number, 0.0):
-                table[number] = max(change, table.get(number, 0.0))
-        if summary and (told or not self.still_summaries):
+        table, change = self.of_rows if of_rows else self.of_summaries, relative_change(now, still, moved)
+        if change:
+            table[number] = max(change, table.get(number, 0.0))
+        if not of_rows and not self.hold_summaries:
             return now
         # The value is as it was, and the gradient, which a network may take in its forward, as it is.
         held = still + (now - now.detach()) if now.requires_grad else still
@@ -247,10 +217,6 @@ class _Watch(TorchFunctionMode):
         else:
             return None
         return block.reshape([-1 if i == axis else 1 for i in range(value.ndim)])
-
-
-def _copied(now: Tensor, _: Tensor) -> Tensor:
-    return now.clone()
 
 
 def _paired(function: Callable[[Tensor, Tensor], Tensor], now: Any, still: Any) -> Any:
