@@ -7,6 +7,8 @@ import itertools
 import math
 import pickle
 import re
+import sys
+from pathlib import Path
 
 import pytest
 import torch
@@ -618,3 +620,10 @@ def test_exponentials_stay_finite_wherever_a_sample_moves(network):
     ours = isolate(network, x)(far)
     exact = torch.cat([network(torch.where(torch.arange(8).unsqueeze(1) == i, far, x))[i] for i in range(8)])
     assert (ours.flatten() - exact).abs().max() <= 1e-4  # of numbers around 500 in single precision
+
+
+def test_a_rule_is_a_file_in_its_folder():
+    folder = Path(dudx.coupling.isolation.__file__).parent / "rules"
+    names = {f"dudx.coupling.rules.{path.stem}" for path in folder.glob("*.py") if path.stem != "__init__"}
+    assert {"statistics", "softmax", "attention", "dropout"} <= {name.rpartition(".")[2] for name in names}
+    assert names <= set(sys.modules)

@@ -84,17 +84,12 @@ class QueryRows:
         """Whether the first axis of an argument counts the rows."""
         return isinstance(getattr(x, "shape", None), torch.Size) and 0 in self.axes(x)
 
-    def pair(self, x: Any) -> tuple[Any, Any]:
-        """As `split`, without an axis for the blocks where there is only one: what is not done need not be undone."""
-        context = self.of_context(x)
-        return context, x if self.count == self.block else x.reshape(-1, self.block, *x.shape[1:])
-
     def split(self, x: Any) -> tuple[Any, Any]:
-        """An argument of the function for the context (B, …) and for the queries (blocks, samples, …)."""
-        return self.of_context(x), x.reshape(-1, self.block, *x.shape[1:])
+        """An argument of the function for the context (B, …) and for the queries ([blocks,] samples, …)."""
+        return self.of_context(x), x if self.count == self.block else x.reshape(-1, self.block, *x.shape[1:])
 
     def exchange(self, context: Any, queries: Any) -> tuple[Any, Any]:
-        """What leaves the context, (samples, …), and what enters, (blocks, samples, …): queries, or all as it was."""
+        """What leaves the context, (samples, …), and what enters, ([blocks,] samples, …): queries, or all as it was."""
         leaving = context if self.places is None else context[self.places]
         return leaving, queries if self.replace else leaving
 

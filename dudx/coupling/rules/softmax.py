@@ -21,7 +21,7 @@ def _still(x: Any) -> Tensor:
 def _softmax(rows: QueryRows, function: Any, x: Any, dim: Any = None, *args: Any, **kwargs: Any) -> Any:
     if dim is None or not rows.leads(x) or dim % x.ndim != 0:
         return function(x, dim, *args, **kwargs)
-    context, queries = rows.pair(x)
+    context, queries = rows.split(x)
     # Shifted by the largest of the context, or by the row itself where that is larger, exponentials stay finite; no row
     # depends on another, and the derivative of a shift cancels.
     largest = _still(context).amax(0, keepdim=True)

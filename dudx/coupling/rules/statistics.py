@@ -75,7 +75,7 @@ def _batch_norm(
         rows.alone()
         statistics = (None, None) if training else (running_mean, running_var)
         return norms.batch_norm(input, *statistics, weight, bias, training, momentum, eps)
-    context, queries = (norms.wide(part) for part in rows.pair(input))
+    context, queries = (norms.wide(part) for part in rows.split(input))
     centred, variance = _moments(rows, context, queries, tuple(range(2 - input.ndim, 0)))
     normal = rows.join(context, norms.standardised(centred, variance, eps, input.dtype))
     return norms.scaled(normal, norms.by_channel(input, weight), norms.by_channel(input, bias))
@@ -116,7 +116,7 @@ def _sum(rows: QueryRows, function: Any, x: Any, *args: Any, **kwargs: Any) -> A
     over = _Reduction(rows, ("dim", "keepdim"), x, args, kwargs)
     if over.within is None:
         return function(x, *args, **kwargs)
-    context, queries = rows.pair(x)
+    context, queries = rows.split(x)
     mean = rows.join(_mean(context, over.within), _means(rows, context, queries, over.within))
     return over.shaped(mean * over.count if function.__name__ == "sum" else mean)
 
@@ -128,7 +128,7 @@ def _variance(rows: QueryRows, function: Any, x: Any, *args: Any, **kwargs: Any)
     over = _Reduction(rows, ("dim", "unbiased", "keepdim", "correction"), x, after, kwargs)
     if over.within is None:
         return function(x, *args, **kwargs)
-    context, queries = rows.pair(x)
+    context, queries = rows.split(x)
     reduced = _mean(context, over.within)
     lost = over.given.get("correction", int(over.given.get("unbiased", True)))
     variance = _moments(rows, context, queries, over.within)[1] * (over.count / (over.count - lost))
