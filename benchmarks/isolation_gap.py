@@ -1,9 +1,9 @@
-"""What the default of `dudx.isolate` leaves out in networks that mix samples in several layers.
+"""What `dudx.isolate(..., approximate=True)` leaves out in networks that mix samples in several layers.
 
     python benchmarks/isolation_gap.py [--largest 4096] [--seeds 3] [--out docs/images/isolation-gap.png]
 
 The error of u_x, by Taylor propagation in double precision on fresh networks of width 32, relative to its root mean
-square: of `isolate(model, x)` and, for comparison, of the usual idiom `AD(coupled="ignore")`, against
+square: of `isolate(model, x, approximate=True)` and, for comparison, of the usual idiom `AD(coupled="ignore")`, against
 `isolate(model, x, exact=True)` at a few samples of the batch. With --out the picture is drawn, and the numbers are
 written beside it as CSV.
 """
@@ -77,8 +77,8 @@ def gap(network: str, layers: int, batch: int, seeds: int) -> Gap:
         count = SAMPLES if network == "batch norm" else min(SAMPLES, PAIRS // batch)
         few = torch.linspace(0, batch - 1, min(batch, count)).round().long()
         exact, isolated = (
-            dudx.evaluate(dudx.isolate(model, x, exact=e).at(few), x[few], dudx.D(0), dudx.Taylor())
-            for e in (True, False)
+            dudx.evaluate(dudx.isolate(model, x, **{way: True}).at(few), x[few], dudx.D(0), dudx.Taylor())
+            for way in ("exact", "approximate")
         )
         idiom = dudx.evaluate(model, x, dudx.D(0), dudx.AD(coupled="ignore"))[few]
         parts = [isolated - exact, idiom - exact, exact]

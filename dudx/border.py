@@ -11,7 +11,8 @@ from dudx import checks
 from dudx.checks import Model
 from dudx.engines.base import Engine, Prepared
 from dudx.errors import InputError
-from dudx.network.detect import refuse_if_coupled, slicing
+from dudx.network.detect import refuse_if_coupled
+from dudx.network.slices import slicing
 from dudx.operators import Operator, fitting
 
 

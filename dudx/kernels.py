@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import torch
@@ -12,16 +12,19 @@ from torch.nn import functional as F
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.overrides import TorchFunctionMode
 
+from dudx.layers import norms
+
 
 @contextlib.contextmanager
-def differentiable_kernels() -> Iterator[None]:
+def differentiable_kernels(tracking: bool = True) -> Iterator[None]:
     """Run attention and normalisation on kernels that any number of derivatives can be taken of.
 
-    The fused attention kernels refuse a second derivative. The fused normalisations do worse: their mean and deviation
-    are constants to the second derivative's own derivative, so that third derivatives, and the gradient of a loss
-    made of second ones, come out wrong without a word.
+    The fused attention kernels refuse a second derivative, the fused normalisations get some silently wrong.
+
+    Args:
+        tracking: let normalisations by the batch update their running statistics.
     """
-    written_out = contextlib.nullcontext() if torch.compiler.is_compiling() else _WrittenOut()
+    written_out = contextlib.nullcontext() if torch.compiler.is_compiling() else WrittenOut(tracking)
     with slow_attention(), sdpa_kernel(SDPBackend.MATH), written_out:
         yield
 
@@ -37,125 +40,47 @@ def slow_attention() -> Iterator[None]:
         torch.backends.mha.set_fastpath_enabled(fast)
 
 
-class _WrittenOut(TorchFunctionMode):
-    def __torch_function__(self, func: Any, types: Any, args: tuple = (), kwargs: dict | None = None) -> Any:
-        function: Any = _REPLACEMENTS.get(func, func)
-        return function(*args, **(kwargs or {}))
+def called(function: Any, args: Any, kwargs: Any) -> Any:
+    """A torch function as it is without a mode; methods of Tensor would refuse what only follows torch, as jets do."""
+    if args and not isinstance(args[0], Tensor) and hasattr(args[0], "__torch_function__"):
+        return args[0].__torch_function__(function, (), args, kwargs)
+    return function(*args, **kwargs)
 
 
-def _layer_norm(
-    input: Tensor,
-    normalized_shape: Sequence[int],
-    weight: Tensor | None = None,
-    bias: Tensor | None = None,
-    eps: float = 1e-5,
-    cudnn_enable: bool = True,
-) -> Tensor:
-    del cudnn_enable
-    normal, _, _ = _normalised(input, range(-len(normalized_shape), 0), eps)
-    normal = normal if weight is None else normal * weight
-    return normal if bias is None else normal + bias
+class WrittenOut(TorchFunctionMode):
+    """Normalisations in terms of arithmetic; all else as always.
+
+    Args:
+        tracking: whether batch norm updates its running statistics.
+    """
+
+    def __init__(self, tracking: bool = True):
+        super().__init__()
+        self.tracking = tracking
+        #: Whether batch norm was given statistics to update.
+        self.tracked = False
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        if func in (F.batch_norm, torch.batch_norm):
+            norm = self._batch_norm if func is F.batch_norm else norms.in_torch_order(self._batch_norm)
+            return norm(*args, **(kwargs or {}))
+        written_out = _WRITTEN_OUT.get(func)
+        return called(func, args, kwargs or {}) if written_out is None else written_out(*args, **(kwargs or {}))
+
+    def _batch_norm(
+        self, input: Any, running_mean: Any, running_var: Any, weight: Any = None, bias: Any = None,
+        training: bool = False, momentum: float = 0.1, eps: float = 1e-5,
+    ) -> Any:  # fmt: skip
+        if not training:  # an affine map, which the fused kernel gets right
+            return F.batch_norm(input, running_mean, running_var, weight, bias, training, momentum, eps)
+        self.tracked = self.tracked or running_mean is not None
+        running_mean, running_var = (running_mean, running_var) if self.tracking else (None, None)
+        return norms.batch_norm(input, running_mean, running_var, weight, bias, training, momentum, eps)
 
 
-def batch_norm(
-    input: Tensor,
-    running_mean: Tensor | None,
-    running_var: Tensor | None,
-    weight: Tensor | None = None,
-    bias: Tensor | None = None,
-    training: bool = False,
-    momentum: float = 0.1,
-    eps: float = 1e-5,
-) -> Tensor:
-    """`F.batch_norm`, written out where it mixes samples."""
-    if not training:  # an affine map, which the fused kernel gets right
-        return F.batch_norm(input, running_mean, running_var, weight, bias, training, momentum, eps)
-    F._verify_batch_size(input.size())  # type: ignore[attr-defined]
-    return _by_channel(input, [0, *range(2, input.ndim)], running_mean, running_var, weight, bias, momentum, eps)
-
-
-def _instance_norm(
-    input: Tensor,
-    running_mean: Tensor | None = None,
-    running_var: Tensor | None = None,
-    weight: Tensor | None = None,
-    bias: Tensor | None = None,
-    use_input_stats: bool = True,
-    momentum: float = 0.1,
-    eps: float = 1e-5,
-) -> Tensor:
-    if not use_input_stats:
-        return F.instance_norm(input, running_mean, running_var, weight, bias, use_input_stats, momentum, eps)
-    F._verify_spatial_size(input.size())  # type: ignore[attr-defined]
-    return _by_channel(input, range(2, input.ndim), running_mean, running_var, weight, bias, momentum, eps)
-
-
-def _by_channel(
-    input: Tensor,
-    dims: Sequence[int],
-    running_mean: Tensor | None,
-    running_var: Tensor | None,
-    weight: Tensor | None,
-    bias: Tensor | None,
-    momentum: float,
-    eps: float,
-) -> Tensor:
-    """Normalise over `dims` and scale each channel; keep the running statistics as the fused kernel does."""
-    normal, mean, variance = _normalised(input, dims, eps)
-    count = input.numel() // mean.numel()
-    for running, now in ((running_mean, mean), (running_var, variance * (count / max(count - 1, 1)))):
-        if running is not None:
-            across = [dim for dim in range(now.ndim) if dim != 1]
-            running.lerp_(now.detach().mean(across).to(running), momentum)
-    shape = (1, -1) + (1,) * (input.ndim - 2)
-    normal = normal if weight is None else normal * weight.view(shape)
-    return normal if bias is None else normal + bias.view(shape)
-
-
-def _normalised(input: Tensor, dims: Sequence[int], eps: float) -> tuple[Tensor, Tensor, Tensor]:
-    # Half precision is too coarse for sums of squares; the fused kernels also compute in single precision.
-    wide = input.float() if input.dtype in (torch.float16, torch.bfloat16) else input
-    mean = wide.mean(list(dims), keepdim=True)
-    centred = wide - mean
-    variance = centred.square().mean(list(dims), keepdim=True)
-    return (centred * torch.rsqrt(variance + eps)).to(input.dtype), mean, variance
-
-
-def _torch_batch_norm(
-    input: Tensor,
-    weight: Tensor | None,
-    bias: Tensor | None,
-    running_mean: Tensor | None,
-    running_var: Tensor | None,
-    training: bool,
-    momentum: float,
-    eps: float,
-    cudnn_enabled: bool,
-) -> Tensor:
-    del cudnn_enabled
-    return batch_norm(input, running_mean, running_var, weight, bias, training, momentum, eps)
-
-
-def _torch_instance_norm(
-    input: Tensor,
-    weight: Tensor | None,
-    bias: Tensor | None,
-    running_mean: Tensor | None,
-    running_var: Tensor | None,
-    use_input_stats: bool,
-    momentum: float,
-    eps: float,
-    cudnn_enabled: bool,
-) -> Tensor:
-    del cudnn_enabled
-    return _instance_norm(input, running_mean, running_var, weight, bias, use_input_stats, momentum, eps)
-
-
-_REPLACEMENTS: dict[Any, Callable[..., Tensor]] = {
-    F.layer_norm: _layer_norm,
-    F.batch_norm: batch_norm,
-    F.instance_norm: _instance_norm,
-    torch.layer_norm: _layer_norm,
-    torch.batch_norm: _torch_batch_norm,
-    torch.instance_norm: _torch_instance_norm,
+_WRITTEN_OUT: dict[Any, Callable[..., Any]] = {
+    F.layer_norm: norms.layer_norm,
+    torch.layer_norm: norms.layer_norm,
+    F.instance_norm: norms.instance_norm,
+    torch.instance_norm: norms.in_torch_order(norms.instance_norm),
 }

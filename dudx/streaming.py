@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from dudx.engines.base import RowsPerPoint
 from dudx.errors import InputError
-from dudx.network.detect import sliced
+from dudx.network.slices import sliced
 
 
 def backward(loss: Callable[..., Tensor], x: Tensor | Sequence[Tensor], chunk: int | None = None) -> Tensor:

@@ -26,7 +26,7 @@ from dudx import (
     frozen,
     isolate,
 )
-from dudx.network.detect import modules_of
+from dudx.network.modules import modules_of
 
 # -- a zoo of networks -------------------------------------------------------------------------------------------
 
@@ -187,8 +187,15 @@ def test_engines_refuse_coupled_networks_and_name_both_remedies(name, engine):
 
 @pytest.mark.parametrize("name", UNCOUPLED)
 def test_engines_accept_uncoupled_networks(name):
-    for engine in REFUSING.values():
-        evaluate(made(UNCOUPLED, name), points(8, 2), D(0), engine)
+    model, x = made(UNCOUPLED, name), points(8, 2)
+    ignoring = [replace(engine, coupled="ignore") for engine in REFUSING.values()]
+    for engine, blind in zip(REFUSING.values(), ignoring, strict=True):
+        values = []
+        for each in (engine, blind):  # which differ in nothing but the look for coupling
+            torch.manual_seed(0)  # of dropout, and of random steps
+            values.append(evaluate(model, x, D(0), each))
+        assert values[0].shape == (8, model(x).shape[1])
+        torch.testing.assert_close(*values, rtol=1e-9, atol=1e-9, equal_nan=True)  # spectral norm goes on iterating
 
 
 @pytest.mark.parametrize("engine", REFUSING.values(), ids=REFUSING)

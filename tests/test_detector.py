@@ -14,7 +14,7 @@ from torch.nn.utils import parametrizations
 
 from dudx import AD, CoupledModelError, Laplacian, PerSampleAD, coupled, evaluate, isolate
 from dudx.lab.run.networks import MLP, AttentionMLP, BatchNormMLP
-from dudx.network.detect import moves
+from dudx.network.probes import moves
 
 WIDTH = 8
 

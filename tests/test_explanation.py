@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
+import re
 
 import pytest
 import torch
@@ -11,8 +12,8 @@ from helpers import Counted, mlp, points, unchanged
 from test_detector import ZOO, Captured, Dice, layers, made
 from torch import Tensor, nn
 
-import dudx
 from dudx import AD, D, InputError, Laplacian, ModelError, PerSampleAD, evaluate, explain
+from dudx.coupling.measuring import RelativeError
 from dudx.lab.run.networks import AttentionMLP, BatchNormMLP
 
 
@@ -189,7 +190,7 @@ def test_the_errors_are_those_of_the_idiom():
         assert error.median == pytest.approx(float(relative.median()))
         assert error.largest == pytest.approx(float(relative.max()))
         assert error.largest > 0.1
-    assert found.isolates is True
+    assert found.way == "each alone, in one pass"
     assert found.isolated.largest < 1e-10
     assert found.points == 40
 
@@ -214,14 +215,17 @@ def test_independent_samples_leave_no_error():
     found = explain(mlp(), points(40, 2))
     assert found.gradient.largest < 1e-12
     assert found.laplacian.largest < 1e-12
-    assert (found.isolates, found.isolated, found.change) == (None, None, 0)
+    assert (found.way, found.isolated, found.change) == (None, None, 0)
 
 
-def test_several_mixing_layers_are_measured_and_the_exact_engine_named():
+def test_several_mixing_layers_are_isolated_exactly_and_the_approximation_is_measured():
     model = nn.Sequential(BatchNormMLP(2, 8), nn.BatchNorm1d(8), nn.Tanh(), nn.Linear(8, 1)).double()
     found = explain(model, points(24, 2))
-    assert 1e-4 < found.isolated.largest < found.gradient.largest
-    assert [line.split(" ")[0] for line in found.remedies[:2]] == ["dudx.isolate(model,", "dudx.PerSampleAD()"]
+    assert found.way == "each alone, in a batch of its own"
+    assert found.isolated.largest < 1e-10 < 0.01 < found.gradient.largest
+    assert found.remedies[0].startswith("dudx.isolate(model, x) in place of the model, with any engine (each alone, in")
+    left_out = re.match(r"dudx\.isolate\(model, x, approximate=True\).* leaves out ([\d.]+) %", found.remedies[1])
+    assert 0.01 < float(left_out[1]) < 100
 
 
 def test_random_numbers_are_the_same_for_both_methods():
@@ -256,7 +260,8 @@ def test_what_only_the_loop_can_run_is_looped():
 
     found = explain(branching, points(24, 1))
     assert found.gradient.median > 0
-    assert any("dudx.PerSampleAD(method='loop')" in line for line in found.remedies)
+    assert found.way == "each alone, in a batch of its own"
+    assert found.isolated.largest < 1e-12
 
 
 def test_a_large_batch_costs_no_more_than_a_part_of_it():
@@ -288,7 +293,7 @@ def test_a_network_for_one_batch_only():
 
 def test_the_report_in_full():
     found = explain(lambda x: x - x.mean(0), torch.linspace(0, 1, 24, dtype=torch.float64).unsqueeze(1))
-    found = dataclasses.replace(found, isolated=dudx.coupling.explanation.Error(0.0, 2e-16), network="centred")
+    found = dataclasses.replace(found, isolated=RelativeError(0.0, 2e-16), network="centred")
     assert str(found) == "\n".join(
         [
             "centred: samples influence each other (24 points, 1 inputs, float64).",
@@ -307,7 +312,10 @@ def test_the_report_in_full():
             f"  {found.remedies[0]}",
         ]
     )
-    assert found.remedies[0].startswith("dudx.isolate(model, x) in place of the model, with any engine: largest error")
+    assert found.remedies[0].startswith(
+        "dudx.isolate(model, x) in place of the model, with any engine (each alone, in one pass): largest error here"
+    )
+    assert repr(found) == str(found)
 
 
 def test_independent_samples_may_be_differentiated_by_any_engine():
@@ -332,18 +340,20 @@ def test_evaluation_mode_is_offered_where_it_helps():
     assert not any("model.eval()" in line for line in evaluating.remedies)
 
 
-def test_where_isolate_refuses_the_slow_engine_is_named():
+def test_a_function_without_a_rule_is_named():
     found = explain(lambda x: x.sort(0).values, points(24, 2))
-    assert found.isolates is False
-    assert found.remedies[0].startswith("dudx.PerSampleAD() as the engine")
-    assert any(note.startswith("dudx.isolate refuses: ") for note in found.notes)
+    assert found.way == "each alone, in a batch of its own"
+    assert found.isolated.largest < 1e-12
+    assert len(found.remedies) == 1
+    named = "The samples cannot all pass together: isolate has no rule for torch.Tensor.sort over the batch"
+    assert any(note.startswith(named) for note in found.notes)
 
 
-def test_nothing_is_printed_unless_wanted(capsys):
+def test_nothing_is_printed(capsys):
     found = explain(mlp(), points(8, 2))
     assert capsys.readouterr().out == ""
-    assert explain(mlp(), points(8, 2), show=True) == found
-    assert capsys.readouterr().out == f"{found}\n"
+    print(found)
+    assert capsys.readouterr().out.startswith("Sequential in training mode: samples are independent (8 points")
 
 
 # -- no trace, and clear refusals ----------------------------------------------------------------------------------

@@ -54,8 +54,10 @@ def test_a_network_that_differentiates_in_its_forward_is_probed(context):
 @pytest.mark.filterwarnings("error")
 def test_a_network_that_differentiates_in_its_forward_is_explained_and_calibrated():
     x, force, mixing = points(16, 2), Force(), Force(mixing=True)
-    assert "samples are independent" in str(explain(force, x, show=False))
-    assert "influence each other" in str(explain(mixing, x, show=False))
+    assert "samples are independent" in str(explain(force, x))
+    assert not any("Samples mix" in note for note in explain(force, x).notes)
+    assert "influence each other" in str(explain(mixing, x))
+    assert [module.name for module in explain(mixing, x).modules] == ["norm"]
     by_potential = find_eps(lambda x: evaluate(force.potential, x, [D(0)], AD())[0], x, 1)
     assert find_eps(force, x, 1).rmse.min() < 10 * by_potential.rmse.min()
 
@@ -63,8 +65,9 @@ def test_a_network_that_differentiates_in_its_forward_is_explained_and_calibrate
 def test_a_network_that_differentiates_in_its_forward_has_the_sound_derivatives_too():
     x, model = points(8, 2), Force(mixing=True)
     expected = evaluate(model, x, Laplacian(), PerSampleAD(method="loop"))
-    isolated = evaluate(isolate(model, x, exact=True), x, Laplacian(), AD())
-    torch.testing.assert_close(isolated, expected, rtol=1e-10, atol=1e-10)
+    for options in ({}, {"exact": True}):
+        isolated = evaluate(isolate(model, x, **options), x, Laplacian(), AD())
+        torch.testing.assert_close(isolated, expected, rtol=1e-10, atol=1e-10)
     with running_statistics(model, x) as pointwise:
         slope = evaluate(pointwise, x, D(0), AD())
         assert not coupled(pointwise, x)

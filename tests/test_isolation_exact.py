@@ -75,11 +75,13 @@ def test_exact_to_rounding(name, engine, dtype, tolerance):
 
 
 @pytest.mark.parametrize("name", ["2 batch norms", "4 batch norms", "2 attentions"])
-def test_what_the_default_leaves_out(name):
-    """So that the test above is about something."""
+def test_what_an_approximation_leaves_out(name):
+    """So that the test above is about something; and that the default leaves nothing out."""
     model, x = made(name)
-    first_hand, exact = (evaluate(isolate(model, x, exact=e), x, [D(0)], AD())[0] for e in (False, True))
-    assert rms((first_hand - exact).detach()) > 1e-4 * rms(exact.detach())
+    ways = ({"approximate": True}, {"exact": True}, {})
+    first_hand, exact, default = (evaluate(isolate(model, x, **way), x, [D(0)], AD())[0].detach() for way in ways)
+    assert rms(first_hand - exact) > 1e-4 * rms(exact)
+    assert torch.equal(default, exact)
 
 
 @pytest.mark.parametrize("make", [FD, lambda h: EFD({1: h, 2: h}), lambda h: SFD((h, h))], ids=["FD", "EFD", "SFD"])

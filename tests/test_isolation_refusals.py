@@ -1,13 +1,26 @@
-"""Mixing that has no rule is refused by name, rather than computed wrongly."""
+"""Mixing without a rule is isolated exactly, or refused by name where that is not wanted; never computed wrongly."""
 
 from __future__ import annotations
+
+from functools import partial
 
 import pytest
 import torch
 from helpers import unchanged
 from torch import Tensor, nn
 
-from dudx import AD, CoupledModelError, Laplacian, ModelError, PerSampleAD, UnsupportedError, evaluate, frozen, isolate
+from dudx import (
+    AD,
+    CoupledModelError,
+    D,
+    Laplacian,
+    ModelError,
+    PerSampleAD,
+    UnsupportedError,
+    evaluate,
+    frozen,
+    isolate,
+)
 
 MIXTURES = {
     "torch.Tensor.cumsum": lambda h: h + h.cumsum(0),
@@ -22,16 +35,31 @@ MIXTURES = {
     "torch.nn.functional.linear": lambda h: h @ torch.nn.functional.linear(h.T, h.T),
     "torch.cov": lambda h: h @ torch.cov(h.T),
 }
+approximated = partial(isolate, approximate=True)
 OPERATOR = {"torch.Tensor.matmul": "torch.Tensor.__matmul__"}  # torch names the operator by its method
 
 
-@pytest.mark.parametrize("make", [isolate, frozen])
+@pytest.mark.parametrize("make", [approximated, frozen])
 @pytest.mark.parametrize("name", MIXTURES)
 def test_the_function_is_named(name, make):
     x = torch.rand(8, 2, dtype=torch.float64)
     named = rf"no rule for ({name}|{OPERATOR.get(name, name)}) over the batch, .*exact=True.*PerSampleAD.*mixing_rule"
     with pytest.raises(CoupledModelError, match=named):
         make(lambda x: MIXTURES[name](x)[:, :1], x)
+
+
+def assert_exact(network, x, method="vectorised"):
+    """By default such a network is isolated exactly."""
+    isolated = isolate(network, x)
+    assert isolated.way == "each alone, in a batch of its own"
+    ours = evaluate(isolated, x, [Laplacian()], AD())[0]
+    exact = evaluate(network, x, [Laplacian()], PerSampleAD(method=method))[0]
+    assert (ours - exact).abs().max() < 1e-11 * (1 + exact.abs().max())
+
+
+@pytest.mark.parametrize("name", MIXTURES)
+def test_what_has_no_rule_is_exact_by_default(name):
+    assert_exact(lambda x: MIXTURES[name](x)[:, :1], torch.rand(8, 2, dtype=torch.float64), "loop")
 
 
 class Whitened(nn.Module):
@@ -68,12 +96,13 @@ class Cumulated(nn.Module):
 def test_the_module_is_named(layer, where):
     model, x = Mixed(layer).double(), torch.rand(8, 2, dtype=torch.float64)
     with unchanged(model), pytest.raises(CoupledModelError, match=f"no rule for {where}"):
-        isolate(model, x)
+        isolate(model, x, approximate=True)
     hooks = [h for m in model.modules() for h in (*m._forward_hooks, *m._forward_pre_hooks)]
     assert hooks == []
     # The remedy that the message names works.
     ours = evaluate(isolate(model, x, exact=True), x, [Laplacian()], AD())[0]
     assert (ours - evaluate(model, x, [Laplacian()], PerSampleAD())[0]).abs().max() < 1e-11
+    assert_exact(model, x)
 
 
 def test_a_network_that_fails_isolated_without_a_word_is_refused():
@@ -84,27 +113,30 @@ def test_a_network_that_fails_isolated_without_a_word_is_refused():
         return x + mean
 
     with pytest.raises(CoupledModelError, match=r"fails \(ValueError\).*exact=True"):
-        isolate(silent, torch.rand(8, 2, dtype=torch.float64))
+        isolate(silent, torch.rand(8, 2, dtype=torch.float64), approximate=True)
+    assert_exact(silent, torch.rand(8, 2, dtype=torch.float64))
 
 
 def test_what_was_refused_is_refused_again():
     model, x = Mixed(Cumulated()).double(), torch.rand(8, 2, dtype=torch.float64)
     for _ in range(4):
         with pytest.raises(CoupledModelError, match="cumsum"):
-            isolate(model, x)
+            isolate(model, x, approximate=True)
 
 
 def test_influence_on_later_and_on_earlier_samples_is_found():
     x = torch.rand(8, 2, dtype=torch.float64)
     for shifted in (lambda x: torch.cat([x[:1], x[:-1]]), lambda x: torch.cat([x[1:], x[-1:]])):
         with pytest.raises(CoupledModelError, match=r"no rule for torch\.\S*(cat|__getitem__) over the batch"):
-            isolate(lambda x, shifted=shifted: x * shifted(x), x)
+            isolate(lambda x, shifted=shifted: x * shifted(x), x, approximate=True)
+        assert_exact(lambda x, shifted=shifted: x * shifted(x), x)
 
 
 def test_mixing_that_is_hidden_where_the_output_is_forced_to_zero_is_found():
     x = torch.linspace(0, 1, 8, dtype=torch.float64).round().unsqueeze(1)  # every sample on the boundary
     with pytest.raises(CoupledModelError, match="cumsum"):
-        isolate(lambda x: x * (1 - x) * x.cumsum(0), x)
+        isolate(lambda x: x * (1 - x) * x.cumsum(0), x, approximate=True)
+    assert_exact(lambda x: x * (1 - x) * x.cumsum(0), x)
 
 
 @pytest.mark.parametrize(
@@ -115,19 +147,33 @@ def test_mixing_that_is_hidden_where_the_output_is_forced_to_zero_is_found():
 def test_a_network_that_counts_its_rows_is_refused(network):
     x = torch.rand(8, 2, dtype=torch.float64)
     with pytest.raises(CoupledModelError, match=r"differs from its plain output.*x\.shape\[0\].*exact=True"):
-        isolate(network, x)
-    ours = evaluate(isolate(network, x, exact=True), x, [Laplacian()], AD())[0]
-    assert (ours - evaluate(network, x, [Laplacian()], PerSampleAD())[0]).abs().max() < 1e-11
+        isolate(network, x, approximate=True)
+    assert_exact(network, x)
 
 
 def test_a_network_that_draws_random_numbers_has_no_plain_output_to_differ_from():
     x = torch.rand(8, 2, dtype=torch.float64)
-    isolate(lambda x: x - x.mean(0) + 0.1 * torch.randn_like(x), x)
+    isolated = isolate(lambda x: x - x.mean(0) + 0.1 * torch.randn_like(x), x)
+    assert isolated.way == "each alone, in one pass"
+    # Noise has no derivative, and a sample moves the mean by an eighth.
+    slope = evaluate(isolated, x, [D(0)], AD())[0]
+    torch.testing.assert_close(slope, torch.tensor([[7 / 8, 0.0]], dtype=torch.float64).expand(8, 2))
+    assert 0.01 < (isolated(x) - (x - x.mean(0))).std() < 0.3
 
 
 def test_a_network_that_returns_nan_by_itself_is_not_blamed():
     x = torch.rand(8, 2, dtype=torch.float64)
-    isolate(lambda x: torch.cat([torch.log(x - 2), x - x.mean(0)], 1), x)
+
+    def network(x: Tensor) -> Tensor:
+        return torch.cat([torch.log(x - 2), x - x.mean(0)], 1)
+
+    isolated = isolate(network, x)
+    assert isolated.way == "each alone, in one pass"
+    ours, exact = (evaluate(m, x, [D(), D(0)], e) for m, e in ((isolated, AD()), (network, PerSampleAD())))
+    for a, b in zip(ours, exact, strict=True):
+        torch.testing.assert_close(a, b, equal_nan=True)
+    assert ours[0][:, :2].isnan().all()
+    assert ours[0][:, 2:].isfinite().all()
 
 
 @pytest.mark.parametrize(
@@ -141,17 +187,17 @@ def test_an_attention_mask_computed_from_the_inputs_is_refused(bias):
         tokens = x.unsqueeze(0)
         return nn.functional.scaled_dot_product_attention(tokens, tokens, tokens, attn_mask=bias(x))[0]
 
-    with pytest.raises(UnsupportedError, match=r"computed from the inputs.*exact=True"):
-        isolate(near, x)
-    ours = evaluate(isolate(near, x, exact=True), x, [Laplacian()], AD())[0]
-    assert (ours - evaluate(near, x, [Laplacian()], PerSampleAD(method="loop"))[0]).abs().max() < 1e-11
+    with pytest.raises(UnsupportedError, match=r"knows no masks.*exact=True"):
+        isolate(near, x, approximate=True)
+    assert_exact(near, x, "loop")
 
 
 def test_a_network_that_takes_a_result_over_the_batch_for_one_number_is_refused():
     x = torch.rand(8, 2, dtype=torch.float64)
     for network in (lambda x: x * float(x.mean()), lambda x: x if x.mean() > 0 else -x):
         with pytest.raises(CoupledModelError, match=r"Isolated, this network fails .*exact=True"):
-            isolate(network, x)
+            isolate(network, x, approximate=True)
+        assert_exact(network, x, "loop")
 
 
 def test_a_network_that_fails_by_itself_says_so():

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from dudx.errors import first_line
-from dudx.network.detect import Pointwise, itself
+from dudx.network.pointwise import Pointwise, itself
 from dudx.private_torch import backward_compiled_at_once, from_compiler
 
 

@@ -3,28 +3,25 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator
 from typing import Any
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor
+from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.nn.modules.batchnorm import _BatchNorm
-from torch.overrides import TorchFunctionMode
 from torch.utils.checkpoint import checkpoint
 
 from dudx import checks
 from dudx.checks import Model
-from dudx.coupling.isolated import Isolated, Random
-from dudx.coupling.rows import Original
+from dudx.coupling.isolated import Isolated
 from dudx.engines.taylor.jet import Jet
 from dudx.engines.taylor.layout import Layout
 from dudx.engines.taylor.rules.linear import constant
-from dudx.kernels import batch_norm, differentiable_kernels
-from dudx.network.batches import batches_at_once, mapped, one_moved
+from dudx.kernels import WrittenOut, slow_attention
+from dudx.network.batches import batches_at_once, one_moved
 from dudx.network.modules import modules_of
-from dudx.network.sandbox import untracked_statistics
+from dudx.network.sandbox import RandomState, untracked_statistics
 
 
 class Exact(Isolated):
@@ -35,6 +32,7 @@ class Exact(Isolated):
     nothing: the graph of their gradients remembers everything. `at` bounds memory there.
     """
 
+    way = "each alone, in a batch of its own"
     not_compiled = "an exactly isolated network passes in chunks that are computed again"
 
     def __call__(self, x: Any) -> Any:
@@ -43,17 +41,13 @@ class Exact(Isolated):
             return Jet(x.layout, *self._passed(_Batches(self.model, x.layout), x.value, x.full()))
         return self._passed(_Batches(self.model, None), x)[0]
 
-    @property
-    def bind(self) -> Callable[..., Isolated]:
-        return _Exact(self.update_statistics)
-
     def _passed(self, network: _Batches, x: Tensor, *streams: Tensor) -> tuple[Tensor, ...]:
         size = len(self.context)
         numbers = torch.arange(size, device=x.device) if self.places is None else self.places
         places = numbers.repeat(len(x) // len(numbers))
         # One row alone tells whether the network can be vectorised; inside a checkpoint nothing may be tried.
         first = (places[:1], self.context, x[:1], *(s[:, :1] for s in streams))
-        random = Random(x.device)
+        random = RandomState(x.device)
         run = network.vectorised
         try:
             run(*first)
@@ -73,14 +67,6 @@ class Exact(Isolated):
         return tuple(torch.cat(parts, dim) for dim, parts in enumerate(zip(*pieces, strict=True)))
 
 
-@dataclass(frozen=True)
-class _Exact:
-    update_statistics: bool
-
-    def __call__(self, model: Model, context: Tensor, places: Tensor | None = None) -> Exact:
-        return Exact(model, context, self.update_statistics, places)
-
-
 class _Batches:
     """The network on batches in which one sample moved: on tensors, or on jets in which the others' streams are zero.
 
@@ -89,38 +75,36 @@ class _Batches:
     """
 
     def __init__(self, model: Model, layout: Layout | None):
-        self.model, self.layout, self.mode = model, layout, _WithoutTrace()
+        self.model, self.layout, self.mode = model, layout, WrittenOut(tracking=False)
 
     def vectorised(self, places: Tensor, context: Tensor, own: Tensor, *streams: Tensor) -> tuple[Tensor, ...]:
         """Many batches at once."""
         batches = one_moved(context, own, places)
+        version = batches._version
+        moved = [_moved_streams(context, s, places) for s in streams]
+        dims = (0, *[1] * len(streams))
         with self._left_alone():
-            if self.layout is None:
-                outputs = (mapped(self.model, batches),)
-            else:
-                both = torch.func.vmap(self._on_jet, in_dims=(0, 1), out_dims=(0, 1), randomness="same")
-                outputs = both(batches, _moved_streams(context, streams[0], places))
+            outputs = torch.func.vmap(self._one, in_dims=dims, out_dims=dims, randomness="same")(batches, *moved)
+        checks.unchanged(batches, version)  # inside vmap a write leaves no trace
         numbers = torch.arange(len(places), device=places.device)
         return (outputs[0][numbers, places], *(stream[:, numbers, places] for stream in outputs[1:]))
 
     def looped(self, places: Tensor, context: Tensor, own: Tensor, *streams: Tensor) -> tuple[Tensor, ...]:
         """One batch after the other."""
         batches = one_moved(context, own, places).unbind()
+        moved = [_moved_streams(context, s, places).unbind(1) for s in streams]
         with self._left_alone():
-            if self.layout is None:
-                outputs = [checks.forward(self.model, batch) for batch in batches]
-                return (torch.stack([u[place] for u, place in zip(outputs, places.tolist(), strict=True)]),)
-            moved = _moved_streams(context, streams[0], places).unbind(1)
-            pairs = [self._on_jet(*pair) for pair in zip(batches, moved, strict=True)]
-        values, streams = zip(*pairs, strict=True)
-        return (
-            torch.stack([u[place] for u, place in zip(values, places.tolist(), strict=True)]),
-            torch.stack([s[:, place] for s, place in zip(streams, places.tolist(), strict=True)], dim=1),
+            outputs = [self._one(*batch) for batch in zip(batches, *moved, strict=True)]
+        return tuple(
+            torch.stack([part.select(dim, place) for part, place in zip(parts, places.tolist(), strict=True)], dim)
+            for dim, parts in enumerate(zip(*outputs, strict=True))
         )
 
-    def _on_jet(self, value: Tensor, streams: Tensor) -> tuple[Tensor, Tensor]:
-        assert self.layout is not None
-        jet = Jet(self.layout, value, streams)
+    def _one(self, batch: Tensor, *streams: Tensor) -> tuple[Tensor, ...]:
+        """What the network makes of one batch: the output and, of a jet, its streams."""
+        if self.layout is None:
+            return (checks.forward(self.model, batch),)
+        jet = Jet(self.layout, batch, *streams)
         u = checks.forward(self.model, jet, kinds=(Jet, Tensor))
         u = constant(jet, u) if isinstance(u, Tensor) else u
         return u.value, u.full()
@@ -128,9 +112,7 @@ class _Batches:
     @contextlib.contextmanager
     def _left_alone(self) -> Iterator[None]:
         """Kernels that can be differentiated, and no trace in running statistics."""
-        # On jets every layer is written out anyway, and methods of Tensor must not meet them.
-        kernels = differentiable_kernels() if self.layout is None else contextlib.nullcontext()
-        with untracked_statistics(self.model), kernels, self.mode:
+        with untracked_statistics(self.model), slow_attention(), sdpa_kernel(SDPBackend.MATH), self.mode:
             yield
 
     def tracks(self) -> bool:
@@ -142,30 +124,3 @@ class _Batches:
 def _moved_streams(context: Tensor, streams: Tensor, places: Tensor) -> Tensor:
     """Streams (S, n, d) of the samples that moved as streams (S, n, B, d) of their batches."""
     return torch.func.vmap(one_moved, in_dims=(None, 0, None))(torch.zeros_like(context), streams, places)
-
-
-class _WithoutTrace(TorchFunctionMode):
-    """Batch norm written out, on tensors and jets, with running statistics left as they are."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.tracked = False
-
-    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        rule: Any = {F.batch_norm: self._batch_norm, torch.batch_norm: self._torch_batch_norm}.get(func, Original(func))
-        return rule(*args, **(kwargs or {}))
-
-    def _batch_norm(
-        self, x: Any, mean: Any, variance: Any, weight: Any = None, bias: Any = None, training: bool = False,
-        momentum: float = 0.1, eps: float = 1e-5,
-    ) -> Any:  # fmt: skip
-        if not training:
-            return F.batch_norm(x, mean, variance, weight, bias, training, momentum, eps)
-        self.tracked = self.tracked or mean is not None
-        return batch_norm(x, None, None, weight, bias, training, momentum, eps)
-
-    def _torch_batch_norm(
-        self, x: Any, weight: Any, bias: Any, mean: Any, variance: Any, training: bool, momentum: float, eps: float,
-        cudnn_enabled: bool,
-    ) -> Any:  # fmt: skip
-        return self._batch_norm(x, mean, variance, weight, bias, training, momentum, eps)

@@ -2,46 +2,73 @@
 
 `isolate` lets one sample move and holds the others; `frozen` holds all of them. The network itself is not touched: it
 runs on the context, and then on the queries, where functions that mix rows follow rules by which each query sees the
-context that it should see.
+context that it should see; or, where no rule is exact, on a batch for each query.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import TypeVar
+
+import torch
 from torch import Tensor
 
 from dudx import checks
 from dudx.checks import Model
 from dudx.coupling.exact import Exact
-from dudx.coupling.isolated import Isolated, Together
-from dudx.coupling.rows import MIXING, Rows, mixing_rule
-from dudx.coupling.rules import attention, softmax, statistics  # noqa: F401  (importing them fills the table)
-from dudx.coupling.verification import verify
+from dudx.coupling.isolated import Isolated
+from dudx.coupling.one_pass import OnePass
+from dudx.coupling.passes import MIXING, mixing_rule
+from dudx.coupling.verification import one_pass_is_exact, verified, what_is_left_out
 from dudx.errors import CoupledModelError, InputError
-from dudx.network.detect import slicing
+from dudx.network.meetings import looked_at
+from dudx.network.slices import slicing
+from dudx.registry import modules_in
 
-__all__ = ["MIXING", "Isolated", "Rows", "frozen", "isolate", "mixing_rule"]
+__all__ = ["MIXING", "Isolated", "frozen", "isolate", "mixing_rule"]
+
+list(modules_in("dudx.coupling.rules"))  # importing them fills the table
+
+Found = TypeVar("Found")
 
 
-def isolate(model: Model, context: Tensor, update_statistics: bool = True, *, exact: bool = False) -> Isolated:
+def isolate(
+    model: Model,
+    context: Tensor,
+    update_statistics: bool = True,
+    *,
+    exact: bool = False,
+    approximate: bool = False,
+) -> Isolated:
     """The network as a function of each sample alone, the other samples held at `context`.
 
-    Row i of `isolate(model, context)(x)` is the network's output for sample i when that sample alone moves to x_i. It
-    is exact for a network in which samples mix once. Where they mix in several layers, the reaction of the others'
-    hidden states to sample i is left out, which is of the order of one over the batch size.
+    Row i of `isolate(model, context)(x)` is the network's output for sample i when that sample alone moves to x_i, and
+    nothing is left out. Where samples mix in one layer, by a function that has a rule, all rows pass together, at about
+    the cost of the network itself. Where they mix in several, or by a function without a rule, every row passes in a
+    batch of its own, which is O(B²) work. `repr` says which it is.
 
     Args:
-        model: a network with batch norm in training mode, attention over the batch, or reductions over it.
+        model: a network with batch norm in training mode, attention over the batch, or anything else over it.
         context: the batch, (B, d).
         update_statistics: let batch norm layers in training mode update their running statistics from the context,
             once a call, as the plain forward pass would.
-        exact: leave nothing out, whatever the network: every row passes in a batch of its own, which is O(B²) work.
+        exact: a batch for every row, without looking whether that is needed.
+        approximate: all rows together also where samples mix in several layers. The reaction of the others' hidden
+            states to sample i is left out then, which is of the order of one over the batch size; `.error` says how
+            much that is here. A function without a rule is refused.
     """
+    if exact and approximate:
+        raise InputError("exact and approximate exclude each other; choose one.")
     context = _checked(model, context)
     if exact:
         return Exact(model, context, update_statistics)
-    isolated = Together(model, context, update_statistics)
-    verify(isolated)
-    return isolated
+    isolated = OnePass(model, context, update_statistics)
+    if approximate:
+        isolated.error = _looked_at(isolated, "approximate", what_is_left_out, 0.0)
+        return isolated
+    if _looked_at(isolated, "isolate", one_pass_is_exact, True):
+        return isolated
+    return Exact(model, context, update_statistics)
 
 
 def frozen(model: Model, context: Tensor, update_statistics: bool = True) -> Isolated:
@@ -58,9 +85,18 @@ def frozen(model: Model, context: Tensor, update_statistics: bool = True) -> Iso
         context: the batch, (B, d); gradients of parameters flow through it too.
         update_statistics: as in `isolate`.
     """
-    network = Together(model, _checked(model, context), update_statistics, replace=False)
-    verify(network)
+    network = OnePass(model, _checked(model, context), update_statistics, replace=False)
+    _looked_at(network, "frozen", verified, None)
     return network
+
+
+def _looked_at(isolated: OnePass, purpose: str, look: Callable[[OnePass], Found], unseen: Found) -> Found:
+    """What a look at the network finds, or found before; where there is nothing to be seen, what is taken for it."""
+    context = isolated.context.detach()
+    if context.is_meta or torch.compiler.is_compiling():
+        return unseen
+    alike = OnePass(isolated.model, context, update_statistics=False, replace=isolated.replace)
+    return looked_at(isolated.model, (purpose, tuple(context.shape), context.dtype), lambda: look(alike))
 
 
 def _checked(model: Model, context: Tensor) -> Tensor:

@@ -1,4 +1,4 @@
-"""Where in a network samples start to influence each other: the innermost modules that mix the rows of a batch."""
+"""Who mixes the samples of a batch: the torch functions in which rows influence each other, and their modules."""
 
 from __future__ import annotations
 
@@ -11,15 +11,14 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.overrides import TorchFunctionMode, resolve_name
 
 from dudx import checks
 from dudx.checks import Model
-from dudx.kernels import differentiable_kernels
-from dudx.network.detect import difference, moves, rounding
+from dudx.kernels import slow_attention
+from dudx.network.modules import kind
+from dudx.network.probes import difference, moves, rounding
 from dudx.network.sandbox import unobserved
-
-#: A module's name and the number of the call.
-_Call = tuple[str, int]
 
 
 @dataclass(frozen=True)
@@ -33,38 +32,69 @@ class Mixing:
     change: float
 
 
-def output(model: Model, rows: Tensor, seed: int = 0) -> Tensor:
-    """The output, with nothing of the pass left behind."""
-    with unobserved(model, rows.device, seed):
-        return checks.forward(model, rows.clone()).detach()
+@dataclass(frozen=True)
+class Call:
+    """A call of a torch function in the network, or the return of a module, which has no function."""
+
+    function: Any
+    #: The innermost module it happened in, as in `named_modules()`.
+    module: str
+    #: As `Mixing.change`, of what it returned.
+    change: float = 0.0
+
+    @property
+    def name(self) -> str:
+        """The function as one writes it."""
+        return resolve_name(self.function) or getattr(self.function, "__name__", str(self.function))
+
+
+def mixing_modules(model: Model, rows: Tensor) -> list[Mixing]:
+    """The innermost modules that mix samples, in the order in which they do."""
+    largest: dict[str, float] = {}
+    for call in mixing_calls(model, rows):
+        largest[call.module] = max(call.change, largest.get(call.module, 0.0))
+    kinds = {"": kind(model)} | {name: kind(module) for name, module in _named_modules(model).items()}
+    return [Mixing(name, kinds[name], change) for name, change in largest.items()]
+
+
+def mixing_calls(model: Model, rows: Tensor) -> list[Call]:
+    """The calls that mix samples, in order: rows that stay change there when others move, and nowhere before."""
+    rest = _Watch(model, torch.zeros(len(rows), dtype=torch.bool, device=rows.device))
+    rest.run(rows)
+    again = _Watch(model, rest.block, rest)
+    again.run(rows)
+    noise = again.of_rows | again.of_summaries  # what differs though nothing moved
+
+    def largest(hold_summaries: bool) -> tuple[dict[int, float], dict[int, float]]:
+        """The largest changes by call: of rows, and of results without rows, which may be held still too."""
+        tables: tuple[dict[int, float], dict[int, float]] = {}, {}
+        for moved, block in moves(rows):
+            watch = _Watch(model, block.flatten(), rest, hold_summaries)
+            watch.run(moved)
+            for table, found in zip(tables, (watch.of_rows, watch.of_summaries), strict=True):
+                new = {n: max(change, table.get(n, 0.0)) for n, change in found.items()}
+                table.update({n: change for n, change in new.items() if change > 10 * noise.get(n, 0.0)})
+        return tables
+
+    found, _ = largest(hold_summaries=False)
+    without, summaries = largest(hold_summaries=True)
+    if without.keys() != found.keys():
+        # What condenses the batch has no rows to be blamed for; without it another call would not be to blame.
+        in_rows = {rest.calls[n].module: change for n, change in sorted(found.items(), key=lambda item: item[1])}
+        found = {n: in_rows.get(rest.calls[n].module, change) for n, change in summaries.items()} | without
+    return [Call(rest.calls[n].function, rest.calls[n].module, found[n]) for n in sorted(found)]
 
 
 def relative_change(now: Tensor, still: Tensor, moved: Tensor) -> float:
     """The largest change outside the moved rows, relative to the largest value there is; 0 within rounding."""
     now, still = now.detach(), still.detach()
+    if not now.is_floating_point() or not now.numel():
+        return 0.0
     change = difference(now, still).masked_fill(moved, 0).amax()
     if bool(change <= rounding(still.reshape(-1, 1))):
         return 0.0
     relative = float(change / still.abs().masked_fill(~still.isfinite(), 0).amax())
     return math.inf if math.isnan(relative) else relative
-
-
-def mixing_modules(model: Model, rows: Tensor) -> list[Mixing]:
-    """The innermost modules that mix samples, in the order they are called."""
-    watch = _Watch(model, rows)
-    found, summaries = watch.changes(still_summaries=False)
-    if summaries:
-        # What condenses the batch has no rows to be blamed for; it is to blame if without it another module is not.
-        without, _ = watch.changes(still_summaries=True)
-        if without.keys() != found.keys():
-            found = summaries | without
-    kinds = {"": kind(model)} | {name: kind(module) for name, module in watch.modules.items()}
-    return [Mixing(name, kinds[name], found[name]) for name in watch.called if name in found]
-
-
-def kind(model: Model) -> str:
-    """The class of a module, the name of a function."""
-    return type(model).__name__ if isinstance(model, nn.Module) else getattr(model, "__name__", type(model).__name__)
 
 
 def _named_modules(model: Model) -> dict[str, nn.Module]:
@@ -83,120 +113,99 @@ def _named_modules(model: Model) -> dict[str, nn.Module]:
     }
 
 
-class _Watch:
-    """Passes in which each module finds the rows that did not move as they are at rest, whatever came before it.
+class _Watch(TorchFunctionMode):
+    """A pass that compares every call with its counterpart at rest, and puts rows that did not move back as they were.
 
-    A module whose output differs in such a row has then mixed samples by its own code, not by that of modules before
-    it or inside it.
+    So each call finds them as they are at rest, whatever came before it, and is judged by what itself does.
+
+    Args:
+        model: the network.
+        block: which rows move.
+        rest: the pass in which none does; None for that pass itself.
+        hold_summaries: put back results without rows, too.
     """
 
-    def __init__(self, model: Model, rows: Tensor):
-        self.model, self.rows, self.modules = model, rows, _named_modules(model)
-        self.rest = _Rest()
-        self._run(rows, self.rest)
-        self.called = list(dict.fromkeys(name for name, _ in self.rest.inputs))
-        again = _Pass(self.rest, torch.zeros(len(rows), dtype=torch.bool, device=rows.device), False, {})
-        self._run(rows, again)
-        self.noise = again.of_rows | again.of_summaries  # what differs though nothing moved
+    def __init__(self, model: Model, block: Tensor, rest: _Watch | None = None, hold_summaries: bool = False):
+        super().__init__()
+        self.model, self.block, self.rest, self.hold_summaries = model, block, rest, hold_summaries
+        self.modules, self.judging = [""], False
+        self.calls: list[Call] = []
+        self.returned: list[Any] = []
+        #: The largest change by the number of the call: of rows, and of results without rows.
+        self.of_rows: dict[int, float] = {}
+        self.of_summaries: dict[int, float] = {}
 
-    def changes(self, still_summaries: bool) -> tuple[dict[str, float], dict[str, float]]:
-        """The largest change by module: of rows, and of outputs that have no rows, which may be held still too."""
-        of_rows: dict[str, float] = {}
-        of_summaries: dict[str, float] = {}
-        for moved, block in moves(self.rows):
-            one = _Pass(self.rest, block.flatten(), still_summaries, self.noise)
-            self._run(moved, one)
-            _keep_largest(of_rows, one.of_rows)
-            _keep_largest(of_summaries, one.of_summaries)
-        return of_rows, of_summaries
-
-    def _run(self, x: Tensor, visitor: _Rest | _Pass) -> None:
-        """A pass in which the visitor sees, and may change, what every module is given and returns."""
-        calls: list[_Call] = []
-        counts: dict[str, int] = {}
-
-        def hooks(name: str) -> tuple[Callable[..., Any], Callable[..., Any]]:
-            def before(module: Model, args: Any, kwargs: Any) -> Any:
-                caller = calls[-1] if calls else None
-                counts[name] = counts.get(name, -1) + 1
-                calls.append((name, counts[name]))
-                return visitor.before(calls[-1], caller, (args, kwargs))
-
-            def after(module: Model, args: Any, output: Any) -> Any:
-                return visitor.after(calls.pop(), output)
-
-            return before, after
-
-        def hooked(x: Tensor) -> Tensor:
-            """A function, which has no hooks of its own."""
-            before, after = hooks("")
-            before(self.model, (x,), {})
-            u = self.model(x)
-            after(self.model, (x,), u)
-            return u
-
+    def run(self, x: Tensor) -> None:
+        """One pass, which leaves nothing behind."""
         with contextlib.ExitStack() as stack:
-            for name, module in self.modules.items():
-                before, after = hooks(name)
+            for name, module in _named_modules(self.model).items():
+                before, after = self._hooks(name)
                 stack.callback(module.register_forward_pre_hook(before, with_kwargs=True).remove)
-                stack.callback(module.register_forward_hook(after).remove)
-            stack.enter_context(differentiable_kernels())  # fused kernels pass over the modules inside a layer
+                stack.callback(module.register_forward_hook(after, always_call=True).remove)
+            stack.enter_context(slow_attention())  # fused kernels pass over the modules inside a layer
             stack.enter_context(unobserved(self.model, x.device))
-            checks.forward(self.model if "" in self.modules else hooked, x.clone())
+            stack.enter_context(self)
+            checks.forward(self.model, x.clone())
 
+    def _hooks(self, name: str) -> tuple[Callable[..., Any], Callable[..., Any]]:
+        """What goes into a module and comes out: a change that no function has shown, its caller's or its code made."""
 
-class _Rest:
-    """Remembers what goes into every call and what comes out."""
+        def before(module: nn.Module, args: Any, kwargs: Any) -> Any:
+            given = self._judged(None, (), lambda: (args, kwargs))
+            self.modules.append(name)
+            return given
 
-    def __init__(self) -> None:
-        self.inputs: dict[_Call, Any] = {}
-        self.outputs: dict[_Call, Any] = {}
+        def after(module: nn.Module, args: Any, output: Any) -> Any:
+            try:
+                return self._judged(None, (), lambda: output)
+            finally:
+                self.modules.pop()
 
-    def before(self, call: _Call, caller: _Call | None, given: Any) -> None:
-        self.inputs[call] = _paired(lambda now, _: now.clone(), given, given)
+        return before, after
 
-    def after(self, call: _Call, given: Any) -> None:
-        self.outputs[call] = _paired(lambda now, _: now.clone(), given, given)
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        kwargs = kwargs or {}
+        if self.judging:  # in a hook
+            return func(*args, **kwargs)
+        return self._judged(func, args, lambda: func(*args, **kwargs))
 
+    def _judged(self, function: Any, given: Any, call: Callable[[], Any]) -> Any:
+        self.judging = True
+        try:
+            number, made = len(self.calls), Call(function, self.modules[-1])
+            self.calls.append(made)
+            result = call()
+            after = (result, given)  # which may have been written into
+            if self.rest is None:
+                self.returned.append(_paired(lambda now, _: now.clone(), after, after))
+            if self.rest is None or number >= len(self.rest.calls) or self.rest.calls[number] != made:
+                return result  # the last of which a network does that does something else this time
+            back, args = _paired(
+                lambda now, still: self._put_back(number, now, still), after, self.rest.returned[number]
+            )
+            if args and isinstance(args[0], Tensor) and (result is given[0] or result is None):
+                if args[0] is not given[0]:  # what was written into it
+                    with torch.no_grad():
+                        given[0].copy_(args[0])
+                return result
+            return back
+        finally:
+            self.judging = False
 
-class _Pass:
-    """Notes what changed in rows that did not move, and puts those rows back."""
-
-    def __init__(self, rest: _Rest, block: Tensor, still_summaries: bool, noise: dict[str, float]):
-        self.rest, self.block, self.still_summaries, self.noise = rest, block, still_summaries, noise
-        self.of_rows: dict[str, float] = {}
-        self.of_summaries: dict[str, float] = {}
-        self.told: set[_Call] = set()  # calls that are given a changed summary, and so are not its origin
-
-    def before(self, call: _Call, caller: _Call | None, given: Any) -> Any:
-        def reset(now: Tensor, still: Tensor) -> Tensor:
-            moved = self._moved(now)
-            if moved is not None:
-                if caller is not None:  # what came out of other modules is as it was, so the caller's code did it
-                    self._note(caller, self.of_rows, now, still, moved)
-                return torch.where(moved, now, still)
-            if not torch.equal(now, still):
-                self.told.add(call)
+    def _put_back(self, number: int, now: Tensor, still: Tensor) -> Tensor:
+        moved = self._moved(now)
+        of_rows = moved is not None
+        moved = torch.zeros_like(now, dtype=torch.bool) if moved is None else moved
+        if now.is_floating_point() and bool((difference(now, still) == 0).logical_or(moved).all()):
             return now
-
-        return _paired(reset, given, self.rest.inputs.get(call))
-
-    def after(self, call: _Call, given: Any) -> Any:
-        def reset(now: Tensor, still: Tensor) -> Tensor:
-            moved = self._moved(now)
-            if moved is None:
-                if call not in self.told:
-                    self._note(call, self.of_summaries, now, still, torch.zeros_like(now, dtype=torch.bool))
-                return still if self.still_summaries and call not in self.told else now
-            self._note(call, self.of_rows, now, still, moved)
-            return torch.where(moved, now, still)
-
-        return _paired(reset, given, self.rest.outputs.get(call))
-
-    def _note(self, call: _Call, table: dict[str, float], now: Tensor, still: Tensor, moved: Tensor) -> None:
-        change = relative_change(now, still, moved) if now.is_floating_point() and now.numel() else 0.0
-        if change > 10 * self.noise.get(call[0], 0.0):
-            _keep_largest(table, {call[0]: change})
+        table, change = self.of_rows if of_rows else self.of_summaries, relative_change(now, still, moved)
+        if change:
+            table[number] = max(change, table.get(number, 0.0))
+        if not of_rows and not self.hold_summaries:
+            return now
+        # The value is as it was, and the gradient, which a network may take in its forward, as it is.
+        held = still + (now - now.detach()) if now.requires_grad else still
+        return torch.where(moved, now, held)
 
     def _moved(self, value: Tensor) -> Tensor | None:
         """Which entries belong to rows that moved, if an axis counts the rows or the first one blocks of them."""
@@ -210,17 +219,23 @@ class _Pass:
         return block.reshape([-1 if i == axis else 1 for i in range(value.ndim)])
 
 
-def _keep_largest(table: dict[str, float], found: dict[str, float]) -> None:
-    for name, value in found.items():
-        table[name] = max(value, table.get(name, 0.0))
-
-
 def _paired(function: Callable[[Tensor, Tensor], Tensor], now: Any, still: Any) -> Any:
     """The function of each tensor and the one in its place at rest; what has none like it there stays as it is."""
     if isinstance(now, Tensor) and isinstance(still, Tensor):
-        return function(now, still) if now.shape == still.shape and now.dtype == still.dtype else now
-    if type(now) in (tuple, list) and type(still) is type(now) and len(still) == len(now):
-        return type(now)(_paired(function, a, b) for a, b in zip(now, still, strict=True))
+        alike = now.shape == still.shape and now.dtype == still.dtype and _readable(now)
+        return function(now, still) if alike else now
+    if isinstance(now, tuple | list) and type(still) is type(now) and len(still) == len(now):
+        parts = [_paired(function, a, b) for a, b in zip(now, still, strict=True)]
+        return type(now)(*parts) if hasattr(now, "_fields") else type(now)(parts)
     if type(now) is dict and type(still) is dict:
         return {key: _paired(function, value, still.get(key)) for key, value in now.items()}
     return now
+
+
+def _readable(tensor: Tensor) -> bool:
+    """Whether a tensor has values, as those inside torch.func.vmap have not."""
+    try:
+        tensor.data_ptr()
+    except RuntimeError:
+        return False
+    return True

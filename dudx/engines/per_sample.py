@@ -15,7 +15,7 @@ from dudx.engines.base import Engine
 from dudx.engines.graph import refuse_what_is_hidden
 from dudx.errors import InputError
 from dudx.kernels import differentiable_kernels
-from dudx.network.batches import batches_at_once, mapped, one_moved
+from dudx.network.batches import batches_at_once, on_each, one_moved
 from dudx.network.sandbox import untracked_statistics
 from dudx.operators import Directional, Operator, orders_of
 
@@ -56,7 +56,7 @@ class PerSampleAD(Engine):
         pieces, order = [], max(orders_of(tuple(operators)), default=0)
         for i in range(len(x)):
             own = _own(x[i])
-            with differentiable_kernels():
+            with differentiable_kernels(tracking=False):
                 u = checks.forward(model, torch.cat([x[:i], own.unsqueeze(0), x[i + 1 :]]))[i]
             refuse_what_is_hidden(u, order)
             values = reverse_derivatives(u, own, _at(operators, i), differentiable=differentiable)
@@ -70,8 +70,8 @@ class PerSampleAD(Engine):
         for start in range(0, len(x), chunk):
             rows = slice(start, start + chunk)
             own = _own(x[rows])
-            with differentiable_kernels():
-                outputs = mapped(model, one_moved(x, own, numbers[rows]))
+            with differentiable_kernels(tracking=False):
+                outputs = on_each(model, one_moved(x, own, numbers[rows]))
             u = outputs[numbers[: len(own)], numbers[rows]]
             refuse_what_is_hidden(u, order)
             values = reverse_derivatives(u, own, _at(operators, rows), differentiable=differentiable)

@@ -21,7 +21,7 @@ def one_moved(context: Tensor, own: Tensor, places: Tensor) -> Tensor:
     return torch.where(is_own.unsqueeze(-1), own.unsqueeze(1), context)
 
 
-def mapped(model: Model, batches: Tensor) -> Tensor:
+def on_each(model: Model, batches: Tensor) -> Tensor:
     """The model on each of many batches, (n, B, d) to (n, B, m)."""
     version = batches._version
     try:

@@ -2,28 +2,20 @@
 
 from __future__ import annotations
 
-import contextlib
-import itertools
-import math
-import weakref
-from collections.abc import Callable, Iterator
-from contextvars import ContextVar
-from typing import Any
-
 import torch
 from torch import Tensor
 
 from dudx import checks
 from dudx.checks import Model
 from dudx.errors import CoupledModelError, InputError, ModelError, first_line
-from dudx.network.modules import modules_of, owner_of
+from dudx.network.meetings import looked_at
+from dudx.network.pointwise import Pointwise
+from dudx.network.probes import at_rest, difference, moves, rounding
 from dudx.network.sandbox import output_of
-
-_slicing: ContextVar[int] = ContextVar("dudx_slicing", default=0)
+from dudx.network.slices import slicing
 
 # Influence shows in any handful of rows, so a probe never needs the whole batch.
 _PROBE_ROWS = 16
-_GOLDEN = (math.sqrt(5) - 1) / 2
 
 #: The problem, and the line that solves it.
 REFUSAL = (
@@ -39,45 +31,6 @@ _REFUSAL_OF_SLICES = (
     "the model, where which is the slice of torch.arange(len(x)) that backward gives beside that of x; or take the "
     "batch whole, without a chunk."
 )
-
-
-class Pointwise:
-    """The base of models that are known to take each row by itself, so that engines need not probe them."""
-
-    #: Why it cannot be compiled, for those who would.
-    not_compiled: str | None = None
-
-    @property
-    def samples(self) -> int:
-        """How many samples the rows of a batch belong to: it takes so many rows, or a multiple."""
-        return 1
-
-    def unbound(self) -> tuple[Any, tuple[Tensor, ...], Callable[..., Any]]:
-        """The network inside, the tensors held for the moment, and how to put them together again.
-
-        What is made anew for every batch has its compiled graph with the network inside, and the batch is data.
-        """
-        return self, (), itself
-
-
-def itself(model: Any) -> Any:
-    """A network that holds no tensors of a moment, put together."""
-    return model
-
-
-@contextlib.contextmanager
-def sliced(count: int) -> Iterator[None]:
-    """While a batch of so many rows is taken slice by slice."""
-    token = _slicing.set(count)
-    try:
-        yield
-    finally:
-        _slicing.reset(token)
-
-
-def slicing() -> int:
-    """The rows of the batch that is being taken apart at the moment; 0 where none is."""
-    return _slicing.get()
 
 
 def coupled(model: Model, x: Tensor) -> bool:
@@ -98,10 +51,11 @@ def refuse_if_coupled(model: Model, x: Tensor) -> None:
     """
     if x.is_meta or torch.compiler.is_compiling() or isinstance(model, Pointwise):
         return
-    if met_often_enough(model):
-        return
+    looked_at(model, "coupling", lambda: _refuse(model, x))
+
+
+def _refuse(model: Model, x: Tensor) -> None:
     if _probe(model, x):
-        forget(model)
         raise CoupledModelError(_REFUSAL_OF_SLICES if slicing() else REFUSAL)
 
 
@@ -144,106 +98,3 @@ def _noise(model: Model, rows: Tensor, still: Tensor) -> Tensor:
         if not bool(noise.any()):  # the usual case; otherwise one sample of the noise may be small by chance
             break
     return noise
-
-
-def at_rest(model: Model, x: Tensor, least: int, most: int) -> tuple[Tensor, Tensor]:
-    """The rows of a probe and the outputs there; as many as x where the model takes no other number of rows."""
-    rows = _probe_rows(x, least, most)
-    try:
-        return rows, output_of(model, rows)
-    except Exception:
-        if len(rows) == len(x):
-            raise
-    rows = _in_general_position(x.detach())
-    return rows, output_of(model, rows)
-
-
-def moves(rows: Tensor) -> Iterator[tuple[Tensor, Tensor]]:
-    """The rows with some of them moved, and which those are, (B, 1): every row moves while any other one stays.
-
-    Each row has a code of as many letters as any other, so no code contains another; the k-th time the rows move
-    that have the k-th letter. That takes 6 moves for 16 rows. The moves are far, up and down in turn, so that a
-    threshold on a mean is crossed, and by no round number, so that periodic functions notice. In the last move every
-    second row takes its neighbour's place, for the sake of influence that reaches only so far.
-    """
-    count, letters = len(rows), 1
-    while math.comb(letters, letters // 2) < count:
-        letters += 1
-    codes = list(itertools.islice(itertools.combinations(range(letters), letters // 2), count))
-    other = rows.roll(1, dims=1) if rows.shape[1] > 1 else -rows
-    cloud = 1 + rows.abs().amax(dim=0)
-    for letter in range(letters if count > 1 else 0):
-        block = torch.tensor([[letter in code] for code in codes], device=rows.device)
-        far = (-1) ** letter * (1 + (letter + 1) * _GOLDEN % 1)
-        yield torch.where(block, other + far * cloud, rows), block
-    block = torch.arange(count, device=rows.device).unsqueeze(1) % 2 == 0
-    yield torch.where(block, rows.roll(-1, dims=0), rows), block
-
-
-def difference(a: Tensor, b: Tensor) -> Tensor:
-    """The absolute difference, which is zero between equal infinities and between two NaN, and NaN beside one."""
-    return (a - b).abs().masked_fill((a == b) | (a.isnan() & b.isnan()), 0)
-
-
-def rounding(still: Tensor) -> Tensor:
-    """What rounding may change in each column of the output (m,); columns may have very different units."""
-    eps = torch.finfo(still.dtype).eps
-    # In half precision as many roundings as elsewhere would amount to the value itself.
-    return (64 if eps < 1e-4 else 8) * eps * still.masked_fill(~still.isfinite(), 0).abs().amax(0)
-
-
-def _probe_rows(x: Tensor, least: int, most: int) -> Tensor:
-    """Rows spread over x; where there are too few, shifted copies make up the number."""
-    x = x.detach()
-    if len(x) >= least:
-        rows = x[torch.linspace(0, len(x) - 1, min(len(x), most), device=x.device).round().long()]
-    else:
-        number = torch.arange(least, device=x.device)
-        rows = x[number % len(x)]
-        rows = rows + (number // len(x)).unsqueeze(1).to(x.dtype) / least * (1 + rows.abs())
-    return _in_general_position(rows)
-
-
-def _in_general_position(rows: Tensor) -> Tensor:
-    """Rows away from where they are special: a factor that is zero on the boundary hides what it multiplies.
-
-    All move a little in common, and where a column holds one value only they are drawn apart.
-    """
-    cloud = 1 + rows.abs().amax(dim=0)
-    number = torch.arange(len(rows), dtype=rows.dtype, device=rows.device).unsqueeze(1)
-    constant = (rows == rows[:1]).all(dim=0)
-    return rows + cloud * (_GOLDEN / 8 + torch.where(constant, number / len(rows), 0))
-
-
-class _Meetings:
-    """How often each model was met in each mode, forgotten with the model."""
-
-    def __init__(self) -> None:
-        self.counts: weakref.WeakKeyDictionary[object, dict[object, int]] = weakref.WeakKeyDictionary()
-
-    def count(self, owner: object, mode: object) -> int:
-        modes = self.counts.setdefault(owner, {})
-        modes[mode] = modes.get(mode, 0) + 1
-        return modes[mode]
-
-    def forget(self, owner: object) -> None:
-        with contextlib.suppress(TypeError):  # raised for what cannot be weakly referred to, hence was never counted
-            self.counts.pop(owner, None)
-
-
-_meetings = _Meetings()
-
-
-def forget(model: Model) -> None:
-    """Meet a model as if for the first time, so that what was refused is refused again."""
-    _meetings.forget(owner_of(model))
-
-
-def met_often_enough(model: Model, purpose: object = None) -> bool:
-    """True unless this is the 1st, 2nd, 4th, 8th … meeting with the model in its present mode, for this purpose."""
-    mode = (purpose, getattr(model, "__func__", None), tuple(module.training for module in modules_of(model)))
-    try:
-        count = _meetings.count(owner_of(model), mode)
-    except TypeError:  # not weakly referable or not hashable: such a callable is probed every time
-        return False
-    return count & (count - 1) != 0

@@ -15,16 +15,16 @@ from dudx.errors import ModelError
 from dudx.network.modules import modules_of
 
 
-def output_of(model: Model, rows: Tensor) -> Tensor:
+def output_of(model: Model, rows: Tensor, seed: int = 0) -> Tensor:
     """The output without a graph and without a trace, also of a network that differentiates in its own forward."""
     try:
-        with torch.no_grad(), unobserved(model, rows.device):
+        with torch.no_grad(), unobserved(model, rows.device, seed):
             return checks.forward(model, rows.clone())
     except ModelError as failed:
         if failed.__cause__ is None:  # what it returned is wrong, and will be again
             raise
         try:  # a network that differentiates in its own forward needs a graph for it
-            with torch.inference_mode(False), torch.enable_grad(), unobserved(model, rows.device):
+            with torch.inference_mode(False), torch.enable_grad(), unobserved(model, rows.device, seed):
                 return checks.forward(model, rows.clone().requires_grad_().clone()).detach()
         except Exception:
             raise failed from failed.__cause__
@@ -47,13 +47,24 @@ def without_graph(model: Model, x: Tensor) -> Iterator[None]:
 @contextlib.contextmanager
 def unobserved(model: Model, device: torch.device, seed: int = 0) -> Iterator[None]:
     """The same random numbers every time inside; the model's buffers and the random state put back afterwards."""
-    states = [(generator, generator.get_state()) for generator in _generators(device)]
+    random = RandomState(device)
     try:
         seed_generators(device, seed)
         with unchanged_buffers(model):
             yield
     finally:
-        for generator, state in states:
+        random.again()
+
+
+class RandomState:
+    """The state of what a network on a device draws its random numbers from, at one moment, to go back to."""
+
+    def __init__(self, device: torch.device):
+        self.states = [(generator, generator.get_state()) for generator in _generators(device)]
+
+    def again(self) -> None:
+        """Draw from here on what was drawn from that moment on."""
+        for generator, state in self.states:
             generator.set_state(state)
 
 

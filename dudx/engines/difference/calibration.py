@@ -19,7 +19,8 @@ from dudx.engines.autodiff import AD
 from dudx.engines.base import Engine
 from dudx.engines.difference.plan import HALF, differences
 from dudx.errors import CalibrationError, CalibrationWarning, InputError
-from dudx.network.detect import Pointwise, refuse_if_coupled
+from dudx.network.detect import refuse_if_coupled
+from dudx.network.pointwise import Pointwise
 from dudx.network.sandbox import unchanged_buffers, without_graph
 from dudx.operators import D, fitting
 

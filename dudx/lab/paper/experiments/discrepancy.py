@@ -82,7 +82,7 @@ def _differences(model: nn.Module, x: Tensor, smallest: float, largest: float) -
 
 
 def _laplacian(model: Callable[[Tensor], Tensor], x: Tensor, engine: dudx.Engine) -> Tensor:
-    return dudx.evaluate(model, x, _LAPLACIAN, engine)[0].detach()
+    return dudx.evaluate(model, x, _LAPLACIAN, engine).detach()
 
 
 def measurements(profile: Profile) -> list[Measurement]:

@@ -1,4 +1,4 @@
-"""`nn.MultiheadAttention` written out, for those who need to look inside: on tensors or on jets."""
+"""Attention written out, on tensors or on jets, for those who need to look inside."""
 
 from __future__ import annotations
 
@@ -14,6 +14,31 @@ from dudx.errors import UnsupportedError
 #: From queries, keys and values (…, tokens, features), masks, whether tokens see only those before them, and the keys
 #: and values of a context if there is one, to what is attended to and the weights.
 Attend = Callable[..., tuple[Any, Any]]
+
+
+def attended(
+    query: Any, key: Any, value: Any, masks: Sequence[Any], is_causal: bool, scale: float | None = None
+) -> tuple[Any, Any]:
+    """What each query finds, and the weights it gives to the keys."""
+    # torch.compile cannot follow jets through @.
+    scores = torch.matmul(query, key.transpose(-2, -1)) * (query.shape[-1] ** -0.5 if scale is None else scale)
+    if is_causal:
+        masks = [*masks, torch.ones(scores.shape[-2:], dtype=torch.bool, device=scores.device).tril()]
+    weights = attention_weights(scores, masks)
+    return torch.matmul(weights, value), weights
+
+
+def scaled_dot_product_attention(
+    query: Any, key: Any, value: Any, attn_mask: Any = None, dropout_p: float = 0.0, is_causal: bool = False,
+    scale: float | None = None, enable_gqa: bool = False,
+) -> Any:  # fmt: skip
+    """What `F.scaled_dot_product_attention` computes."""
+    if dropout_p or enable_gqa:
+        raise UnsupportedError(
+            "Attention is taken apart without dropout and with as many key heads as query heads; use dudx.AD() for "
+            "others."
+        )
+    return attended(query, key, value, [] if attn_mask is None else [attn_mask], is_causal, scale)[0]
 
 
 def multi_head_attention(

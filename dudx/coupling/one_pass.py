@@ -1,0 +1,69 @@
+"""All queries in one pass, after the context's: cheap, and exact where samples mix in one layer."""
+
+from __future__ import annotations
+
+import contextlib
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from dudx.checks import Model
+from dudx.coupling.isolated import Isolated
+from dudx.coupling.passes import ContextPass, QueryPass
+from dudx.coupling.rows import QueryRows
+from dudx.kernels import slow_attention
+from dudx.network.sandbox import untracked_statistics
+
+
+class OnePass(Isolated):
+    """The context passes by itself, then all queries in one batch, in which functions that mix rows follow rules.
+
+    A rule finds what its function saw of the context. So nothing that belongs to the context depends on a query, and
+    derivatives along queries cost what they do in a network of their size.
+
+    Args:
+        model, context, update_statistics, places: as in `Isolated`.
+        replace: whether a query takes the place of its sample in the context, or the context stays as it is.
+    """
+
+    def __init__(
+        self, model: Model, context: Tensor, update_statistics: bool, places: Tensor | None = None, replace: bool = True
+    ):
+        super().__init__(model, context, update_statistics, places)
+        self.replace = replace
+        self.way = "each alone, in one pass" if replace else "nothing moves but the query"
+
+    def __call__(self, x: Any) -> Any:
+        return self.passed(x)[0]
+
+    def passed(self, x: Any) -> tuple[Any, ContextPass]:
+        """The output at the query rows, blocks of which, as stencils have them, pass together; and the context's."""
+        size, count, places = len(self.context), x.shape[0], self.places
+        if self.replace:
+            self.whole(count)
+        elif count % self.samples:  # nobody's place is taken, so any number will do
+            number = torch.arange(count, device=self.context.device) % self.samples
+            places = number if places is None else places[number]
+        with contextlib.ExitStack() as stack:
+            if not torch.compiler.is_compiling():  # which has no such kernels
+                stack.enter_context(slow_attention())
+            before = ContextPass(size, self.update_statistics)
+            kept = contextlib.nullcontext() if self.update_statistics else untracked_statistics(self.model)
+            with kept, before:
+                self.model(self.context.clone())
+            before.finish()
+            stack.enter_context(untracked_statistics(self.model))
+            rows = QueryRows(size, count, places, self.replace)
+            if count == size and before.ambiguous():
+                # With one row more, which nobody looks at, an axis that counts rows is no longer as long as before.
+                owners = rows.owners(self.context.device)
+                rows = QueryRows(size, count + 1, torch.cat([owners, owners[:1]]), self.replace)
+                x = torch.cat([x, x[:1]])
+            following = stack.enter_context(QueryPass(rows, before.calls))
+            u = self.model(x)
+            following.finish()
+            return (u if rows.count == count else u[:count]), before
+
+    def _options(self) -> tuple[bool]:
+        return (self.replace,)

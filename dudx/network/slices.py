@@ -1,0 +1,24 @@
+"""Whether a batch is being taken slice by slice at the moment, and how large the whole is."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+from contextvars import ContextVar
+
+_slicing: ContextVar[int] = ContextVar("dudx_slicing", default=0)
+
+
+@contextlib.contextmanager
+def sliced(count: int) -> Iterator[None]:
+    """While a batch of so many rows is taken slice by slice."""
+    token = _slicing.set(count)
+    try:
+        yield
+    finally:
+        _slicing.reset(token)
+
+
+def slicing() -> int:
+    """The rows of the batch that is being taken apart at the moment; 0 where none is."""
+    return _slicing.get()
