@@ -8,15 +8,99 @@ however its terms are ordered.
 from __future__ import annotations
 
 import numbers
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping
 from typing import Any, Protocol
 
 import torch
 from torch import Generator, Tensor
 
 from dudx.errors import InputError
-from dudx.linear import Linear
-from dudx.operators import Along, D, Laplacian, Operator, random_laplacian
+from dudx.operators import Along, D, Directional, Laplacian, Operator, Partial, random_laplacian
+from dudx.spelling import SYMBOLIC, axes_named
+
+#: Of each output, the terms: orders of directions, axes and numbers of Laplacians of partials, with coefficients.
+Shape = tuple[tuple[int, tuple], ...]
+
+#: A residual that reads a number which changes at each call would else be remembered in all its forms.
+_REMEMBERED = 256
+
+
+class Linear:
+    """A linear combination of derivatives of the outputs, which remembers what was made of it.
+
+    A residual is called again and again and makes the same expressions each time: the second time they are looked up,
+    and known again by being the same object.
+    """
+
+    def __init__(self, operators: Mapping[int, Operator]):
+        self.operators = {output: operator for output, operator in operators.items() if operator.terms}
+        #: Whether it holds tensors of one call, which must not be kept alive.
+        self.passing = any(operator.holds_vectors for operator in self.operators.values())
+        self._made: dict[object, Linear] = {}
+
+    def known(self, key: object) -> Linear | None:
+        """What was made of this before, by the way it was made; torch.compile shall not have to guard all of it."""
+        return None if torch.compiler.is_compiling() else self._made.get(key)
+
+    def remember(self, key: object, made: Linear) -> Linear:
+        if torch.compiler.is_compiling() or made.passing:
+            return made
+        if len(self._made) >= _REMEMBERED:
+            self._made.clear()
+        self._made[key] = made
+        return made
+
+    def differentiated(self, outer: Operator) -> Linear:
+        value_only = all(op.terms.keys() == {Partial()} for op in self.operators.values())
+        return Linear(
+            {
+                # D() of a field times a number: scale instead of composing, which Along cannot do.
+                # By name: torch.compile follows an operator such as @ between tensors only.
+                output: outer * inner.terms[Partial()] if value_only else outer.__matmul__(inner)
+                for output, inner in self.operators.items()
+            }
+        )
+
+    def times(self, factor: float) -> Linear:
+        made = self.known(factor)
+        if made is None:
+            made = Linear({output: operator * factor for output, operator in self.operators.items()})
+            self.remember(factor, made)
+        return made
+
+    def plus(self, other: Linear, sign: float) -> Linear:
+        if not other.operators:
+            return self
+        made = self.known((other, sign))
+        if made is None:
+            total = dict(self.operators)
+            for output, operator in other.operators.items():
+                total[output] = total.get(output, Operator({})) + sign * operator
+            made = self.remember((other, sign), Linear(total))
+        return made
+
+    def same(self, other: Linear) -> bool:
+        """Whether it is the same expression; directions that are computed anew at each call count by their values."""
+        if self is other:
+            return True
+        return self.shape == other.shape and all(map(torch.equal, self._directions(), other._directions()))
+
+    @property
+    def shape(self) -> Shape:
+        """The expression without its tensors, in plain values, which torch.compile can compare."""
+        return tuple((output, _shape(operator)) for output, operator in self.operators.items())
+
+    def _directions(self) -> list[Tensor]:
+        terms = [term for operator in self.operators.values() for term in operator.terms]
+        return [term.direction for term in terms if isinstance(term, Directional)]
+
+
+def _shape(operator: Operator) -> tuple:
+    return tuple(
+        (term.order, coefficient) if isinstance(term, Directional) else (term.axes, term.laplacians, coefficient)
+        for term, coefficient in operator.terms.items()
+    )
+
 
 _NOTHING = Linear({})
 
@@ -86,7 +170,7 @@ class Field:
             raise AttributeError(name)
         linear = self._linear.known(name)
         if linear is None:
-            axes = _parse(name, self._values.inputs)
+            axes = axes_named(name, self._values.inputs)
             if axes is None:
                 return self._method(name)
             linear = self._linear.remember(name, self._linear.differentiated(D(*axes)))
@@ -217,7 +301,7 @@ class Field:
     @classmethod
     def __torch_function__(cls, function: Callable, types: object, args: tuple = (), kwargs: dict | None = None) -> Any:
         """Torch functions see tensors; the sums, differences and products among them stay symbolic if they can."""
-        symbolic = _SYMBOLIC.get(getattr(function, "__name__", ""))
+        symbolic = SYMBOLIC.get(getattr(function, "__name__", ""))
         if symbolic is not None and len(args) == 2 and not kwargs:
             return symbolic(*args)
         field = next(a for a in _flattened((args, kwargs or {})) if isinstance(a, Field))
@@ -230,31 +314,6 @@ def _sum(a: Any, b: Any, sign: float) -> Any:
         return a
     b = b if sign == 1 else -b
     return b if not isinstance(a, Tensor) and a == 0 else a + b
-
-
-def _symbolic_functions() -> dict[str, Callable[[Any, Any], Any]]:
-    """Torch's spellings of + - *, which dispatch here when the other operand is a tensor.
-
-    Methods are called by name: torch.compile would send the operators themselves through here again.
-    """
-
-    def add(a: Any, b: Any) -> Any:
-        return a.__add__(b) if isinstance(a, Field) else b.__radd__(a)
-
-    def subtract(a: Any, b: Any) -> Any:
-        return a.__sub__(b) if isinstance(a, Field) else b.__rsub__(a)
-
-    def multiply(a: Any, b: Any) -> Any:
-        return a.__mul__(b) if isinstance(a, Field) else b.__rmul__(a)
-
-    # By name: functions as keys are objects that torch.compile would have to guard, and cannot.
-    table = {"add": add, "sub": subtract, "subtract": subtract, "mul": multiply, "multiply": multiply}
-    table |= {"__add__": add, "__sub__": subtract, "__mul__": multiply}
-    # The reflected methods are called as (tensor, field) for field + tensor; Tensor.__rsub__(a, b) is b - a.
-    return table | {"__radd__": add, "__rmul__": multiply, "__rsub__": lambda a, b: subtract(b, a)}
-
-
-_SYMBOLIC = _symbolic_functions()
 
 
 def tensors_of(value: Any) -> Any:
@@ -282,15 +341,3 @@ def _flattened(value: Any) -> list[Any]:
     if isinstance(value, tuple | list):
         return [leaf for item in value for leaf in _flattened(item)]
     return [value]
-
-
-def _parse(name: str, inputs: Sequence[str]) -> tuple[int, ...] | None:
-    """The axes spelled by a chain of input names, longest first: "xxt" is (0, 0, 1) for inputs x and t."""
-    if not name:
-        return ()
-    for axis in sorted(range(len(inputs)), key=lambda i: -len(inputs[i])):
-        if name.startswith(inputs[axis]):
-            rest = _parse(name[len(inputs[axis]) :], inputs)
-            if rest is not None:
-                return (axis, *rest)
-    return None

@@ -19,8 +19,7 @@ from dudx.checks import Model
 from dudx.compile.graphs import Compiled, shapes, unbound
 from dudx.engines.base import Engine
 from dudx.errors import InputError
-from dudx.fields import Field, Values, tensors_of
-from dudx.linear import Linear
+from dudx.fields import Field, Linear, Values, tensors_of
 from dudx.operators import D, Operator
 from dudx.recording import OtherRequestError, Recorder, Replay, Request
 

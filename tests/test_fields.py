@@ -128,7 +128,7 @@ def test_requests(function, expected):
 @pytest.mark.parametrize(("function", "expected"), [case[1:] for case in REQUESTS], ids=[case[0] for case in REQUESTS])
 def test_requests_are_what_is_evaluated(function, expected):
     model, x = mlp(), points(6, 2)
-    value = evaluate(model, x, expected, AD())
+    (value,) = evaluate(model, x, expected, AD())
     close(Residual(function, ("x", "t"))(model, x, AD()), value)
 
 

@@ -13,7 +13,7 @@ from dudx import checks
 from dudx.checks import Model
 from dudx.errors import UnsupportedError
 from dudx.kernels import differentiable_kernels
-from dudx.network.modules import owner_of
+from dudx.network.modules import modules_of, owner_of
 from dudx.network.sandbox import unchanged_buffers
 
 #: How the nodes of kernels begin that torch has fused: the derivatives of attention's cannot be differentiated, and
@@ -51,6 +51,9 @@ def differentiable_output(model: Model, x: Tensor, order: int) -> Tensor:
         if _can_be_met(owner):
             _met[owner] = found is not None
         if found is None:
+            return u
+        if any(isinstance(module, torch.jit.ScriptModule) for module in modules_of(model)):
+            refuse_what_is_hidden(u, order)  # nothing in there can be written out
             return u
         if before is not None:
             torch.set_rng_state(before)

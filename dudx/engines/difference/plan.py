@@ -73,7 +73,9 @@ class Stencil:
         u = checks.forward(model, shifted.view(-1, x.shape[1]))
         # Differences of half-precision outputs are exact in single precision; their sums in half precision are not.
         wide = u.float() if u.dtype in HALF else u
-        table = torch.mm(weights if weights.dtype == wide.dtype else weights.to(wide.dtype), wide.view(self.nodes, -1))
+        table = torch.mm(
+            weights if weights.dtype == wide.dtype else weights.to(wide.dtype), wide.reshape(self.nodes, -1)
+        )
         table = table.view(len(self.sums), len(x), -1) * scales.unsqueeze(2)
         results: list[Tensor | None] = [None] * self.operators
         for one, values in zip(self.sums, table.unbind(), strict=True):
