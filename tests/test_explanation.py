@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import copy
 import dataclasses
 import math
+import pickle
 import re
 
 import pytest
@@ -405,6 +407,7 @@ def test_the_points_stay_as_they_are():
 
 def test_an_explanation_cannot_be_changed():
     found = explain(mlp(), points(8, 2))
+    assert pickle.loads(pickle.dumps(found)) == copy.deepcopy(found) == found
     with pytest.raises(dataclasses.FrozenInstanceError):
         found.coupled = True
 

@@ -13,7 +13,7 @@ from torch import Tensor
 from dudx import checks
 from dudx.checks import Model
 from dudx.coupling.measuring import Measured, RelativeError, reason
-from dudx.coupling.mixing import Mixing, mixing_modules, relative_change
+from dudx.coupling.mixing import ROWS, Mixing, mixing_modules, relative_change
 from dudx.engines.taylor.engine import Taylor
 from dudx.errors import DudxError, InputError
 from dudx.network.detect import coupled
@@ -22,8 +22,6 @@ from dudx.network.probes import at_rest, difference, moves, rounding
 from dudx.network.sandbox import output_of, unobserved, without_graph
 from dudx.operators import Laplacian, fitting
 
-# A prime that hardly any layer has as its width, so that the axis of the samples is known by its length.
-_ROWS = 13
 # Rows through the network, times derivatives, that are still quick.
 _BUDGET = 2**16
 
@@ -111,7 +109,7 @@ def explain(model: Model, x: Tensor, points: int = 128) -> Explanation:
         raise InputError("The meta device holds no values, so nothing can be measured; use real points.")
     if isinstance(points, bool) or not isinstance(points, int) or points < 2:
         raise InputError(f"points must be a whole number, 2 or more; got {points!r}.")
-    rows, still = at_rest(model, x, _ROWS, _ROWS)
+    rows, still = at_rest(model, x, ROWS, ROWS)
     with without_graph(model, rows), unobserved(model, x.device):
         return _examined(model, x, points, rows, still)
 
@@ -164,8 +162,8 @@ def _batch(x: Tensor, rows: Tensor, points: int) -> Tensor | None:
     """Few enough points for the per-sample reference, whose work grows with their square."""
     if len(x) == 1:
         return rows
-    count = min(len(x), points, max(_ROWS, math.isqrt(_BUDGET // (2 + x.shape[1]))))
-    if len(rows) != _ROWS:  # the network takes no other number
+    count = min(len(x), points, max(ROWS, math.isqrt(_BUDGET // (2 + x.shape[1]))))
+    if len(rows) != ROWS:  # the network takes no other number
         return x if len(x) <= 4 * count else None
     return x[torch.linspace(0, len(x) - 1, count, device=x.device).round().long()]
 

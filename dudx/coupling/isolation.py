@@ -8,7 +8,6 @@ context that it should see; or, where no rule is exact, on a batch for each quer
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TypeVar
 
 import torch
 from torch import Tensor
@@ -21,15 +20,13 @@ from dudx.coupling.one_pass import OnePass
 from dudx.coupling.passes import MIXING, mixing_rule
 from dudx.coupling.verification import one_pass_is_exact, verified, what_is_left_out
 from dudx.errors import CoupledModelError, InputError
-from dudx.network.meetings import looked_at
+from dudx.network.meetings import Found, looked_at
 from dudx.network.slices import slicing
 from dudx.registry import modules_in
 
 __all__ = ["MIXING", "Isolated", "frozen", "isolate", "mixing_rule"]
 
 list(modules_in("dudx.coupling.rules"))  # importing them fills the table
-
-Found = TypeVar("Found")
 
 
 def isolate(

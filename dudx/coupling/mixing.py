@@ -20,6 +20,10 @@ from dudx.network.modules import kind
 from dudx.network.probes import difference, moves, rounding
 from dudx.network.sandbox import unobserved
 
+#: How many rows to look at: a prime that hardly any layer has as its width, as the axis of the samples is known by its
+#: length.
+ROWS = 13
+
 
 @dataclass(frozen=True)
 class Mixing:

@@ -13,7 +13,7 @@ from dudx import checks
 from dudx.checks import Model
 from dudx.coupling.exact import Exact
 from dudx.coupling.isolated import Isolated
-from dudx.coupling.mixing import mixing_calls
+from dudx.coupling.mixing import ROWS, mixing_calls
 from dudx.coupling.one_pass import OnePass
 from dudx.coupling.passes import MIXING
 from dudx.errors import CoupledModelError, InputError, UnsupportedError, first_line
@@ -21,8 +21,6 @@ from dudx.kernels import slow_attention
 from dudx.network.probes import GOLDEN, at_rest, difference, rounding
 from dudx.network.sandbox import unobserved, without_graph
 
-# Rows of the probe that finds out who mixes; a prime, as an axis that counts rows is known by its length.
-_ROWS = 13
 # At how many samples, moved along how many axes, an approximation is compared with the truth.
 _COMPARED, _DIRECTIONS = 8, 3
 
@@ -126,7 +124,7 @@ def _blame(isolated: OnePass, change: Tensor) -> str:
         "dudx.mixing_rule."
     )
     with contextlib.suppress(Exception):  # a network that cannot be watched stays unexplained
-        rows, _ = at_rest(isolated.model, isolated.context, _ROWS, _ROWS)
+        rows, _ = at_rest(isolated.model, isolated.context, ROWS, ROWS)
         for call in mixing_calls(isolated.model, rows):
             if call.function is not None and call.function not in MIXING:
                 where = f" (in module {call.module!r})" if call.module else ""

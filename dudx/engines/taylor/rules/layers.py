@@ -65,7 +65,7 @@ def norm(
     if (p if ord is None else ord) not in (2, "fro", None) or out is not None or dtype is not None:
         raise UnsupportedError("Taylor knows the Euclidean length among the norms; use dudx.AD() for others.")
     squares = x * x
-    return torch.sqrt(squares.sum() if dim is None else squares.sum(dim, keepdim=keepdim))
+    return torch.sqrt(squares.sum() if dim is None else squares.sum(dim, keepdim=keepdim))  # type: ignore[return-value]
 
 
 @taylor_rule(torch.var, Tensor.var)
