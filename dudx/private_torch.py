@@ -6,6 +6,7 @@ Nothing of the compiler is imported before it is needed: it takes seconds, and m
 from __future__ import annotations
 
 import contextlib
+import importlib
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from typing import Any
@@ -30,6 +31,19 @@ verify_spatial_size: Callable[[Sequence[int]], None] = getattr(F, "_verify_spati
 #: Where errors of the compiler itself are defined and raised: there is no common class that would tell them from a
 #: mistake in what is compiled. With other names a compiler that fails stops the computation with its own message.
 _COMPILER = ("torch._dynamo", "torch._inductor", "torch._functorch")
+
+
+def forget_compiled_code() -> None:
+    """Let a process that trained before compile as a fresh one does: torch specialises code for the shapes it has met.
+
+    Without it a run's numbers could depend, in their last digits, on what ran before it.
+    """
+    torch._dynamo.reset()
+
+
+def import_compiler() -> None:
+    """Import once what optimizers and automatic differentiation import where they are used, which takes seconds."""
+    importlib.import_module("torch._dynamo")
 
 
 def mps_generator() -> torch.Generator:

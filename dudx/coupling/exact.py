@@ -9,7 +9,6 @@ from typing import Any
 import torch
 from torch import Tensor
 from torch.nn.attention import SDPBackend, sdpa_kernel
-from torch.nn.modules.batchnorm import _BatchNorm
 from torch.utils.checkpoint import checkpoint
 
 from dudx import checks
@@ -22,6 +21,7 @@ from dudx.kernels import WrittenOut, slow_attention
 from dudx.network.batches import batches_at_once, one_moved
 from dudx.network.modules import modules_of
 from dudx.network.sandbox import RandomState, untracked_statistics
+from dudx.private_torch import BatchNorm
 
 
 class Exact(Isolated):
@@ -117,7 +117,7 @@ class _Batches:
 
     def tracks(self) -> bool:
         """Whether the network keeps running statistics of what it sees."""
-        layers = (m for m in modules_of(self.model) if isinstance(m, _BatchNorm))
+        layers = (m for m in modules_of(self.model) if isinstance(m, BatchNorm))
         return self.mode.tracked or any(layer.training and layer.track_running_stats for layer in layers)
 
 

@@ -8,12 +8,12 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch.nn.modules.batchnorm import _BatchNorm
 
 from dudx import checks
 from dudx.checks import Model
 from dudx.errors import InputError
 from dudx.network.modules import modules_of
+from dudx.private_torch import BatchNorm
 
 
 @contextlib.contextmanager
@@ -31,7 +31,7 @@ def running_statistics(model: Model, x: Tensor | None = None) -> Iterator[Model]
         x: the batch, (B, d), by which running statistics are updated once, on entering the block, from what the layers
             see while they already normalise by them; None leaves the statistics as they are.
     """
-    layers = [module for module in modules_of(model) if isinstance(module, _BatchNorm) and module.training]
+    layers = [module for module in modules_of(model) if isinstance(module, BatchNorm) and module.training]
     for layer in layers:
         if layer.running_mean is None or layer.running_var is None:
             raise InputError(f"{layer} keeps no running statistics; make it with track_running_stats=True.")
@@ -48,7 +48,7 @@ def running_statistics(model: Model, x: Tensor | None = None) -> Iterator[Model]
             layer.train()
 
 
-def _update(model: Model, x: Tensor, layers: list[_BatchNorm]) -> None:
+def _update(model: Model, x: Tensor, layers: list[BatchNorm]) -> None:
     hooks = [layer.register_forward_pre_hook(_follow) for layer in layers]
     try:
         with torch.enable_grad():  # which a network that differentiates in its forward needs

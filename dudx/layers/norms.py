@@ -10,7 +10,8 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
-import torch.nn.functional as F
+
+from dudx.private_torch import verify_batch_size, verify_spatial_size
 
 _HALF = (torch.float16, torch.bfloat16)
 
@@ -68,7 +69,7 @@ def batch_norm(
         scale = scale if weight is None else scale * weight
         shift = -running_mean * scale if bias is None else bias - running_mean * scale
         return scaled(input, by_channel(input, scale), by_channel(input, shift))
-    F._verify_batch_size(input.size())  # type: ignore[attr-defined]
+    verify_batch_size(input.size())
     return _tracked(input, (0, *range(2, input.ndim)), running_mean, running_var, weight, bias, momentum, eps)
 
 
@@ -79,7 +80,7 @@ def instance_norm(
     """`F.instance_norm`: by the statistics of each sample, or by those that are given."""
     if not use_input_stats:
         return batch_norm(input, running_mean, running_var, weight, bias, False, momentum, eps)
-    F._verify_spatial_size(input.size())  # type: ignore[attr-defined]
+    verify_spatial_size(input.size())
     return _tracked(input, tuple(range(2, input.ndim)), running_mean, running_var, weight, bias, momentum, eps)
 
 

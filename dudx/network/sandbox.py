@@ -7,12 +7,12 @@ from collections.abc import Iterator
 
 import torch
 from torch import Tensor
-from torch.nn.modules.batchnorm import _BatchNorm
 
 from dudx import checks
 from dudx.checks import Model
 from dudx.errors import ModelError
 from dudx.network.modules import modules_of
+from dudx.private_torch import BatchNorm, mps_generator
 
 
 def output_of(model: Model, rows: Tensor, seed: int = 0) -> Tensor:
@@ -76,7 +76,7 @@ def seed_generators(device: torch.device, seed: int) -> None:
 
 def _generators(device: torch.device) -> list[torch.Generator]:
     if device.type == "mps":
-        return [torch.default_generator, torch.mps._get_default_mps_generator()]
+        return [torch.default_generator, mps_generator()]
     if device.type in ("cuda", "xpu"):
         module = torch.get_device_module(device)
         number = module.current_device() if device.index is None else device.index
@@ -102,7 +102,7 @@ def unchanged_buffers(model: Model) -> Iterator[None]:
 @contextlib.contextmanager
 def untracked_statistics(model: Model) -> Iterator[None]:
     """Keep batch norm layers in training mode from updating their running statistics once for each sample."""
-    tracking = [m for m in modules_of(model) if isinstance(m, _BatchNorm) and m.training and m.track_running_stats]
+    tracking = [m for m in modules_of(model) if isinstance(m, BatchNorm) and m.training and m.track_running_stats]
     for module in tracking:
         module.track_running_stats = False
     try:

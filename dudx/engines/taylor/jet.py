@@ -22,6 +22,7 @@ from torch.overrides import handle_torch_function
 
 from dudx.engines.taylor.layout import Layout
 from dudx.errors import UnsupportedError
+from dudx.private_torch import modes_active
 
 #: Rules by torch function: what to do when an argument is a jet.
 RULES: dict[object, Callable[..., Any]] = {}
@@ -38,7 +39,7 @@ def _operator_rule(function: Any) -> Callable[..., Any] | None:
 
 def _called(function: Any, jet: Jet, *others: Any) -> Any:
     """An operator, through torch's own dispatch while a mode looks on: it sees one call, not what the rule does."""
-    if not torch.compiler.is_compiling() and torch._C._len_torch_function_stack():
+    if not torch.compiler.is_compiling() and modes_active():
         return handle_torch_function(function, (jet,), jet, *others)
     return RULES[function](jet, *others)
 
@@ -106,7 +107,7 @@ class Jet:
 
         def method(*args: Any, **kwargs: Any) -> Any:
             # Through torch's own dispatch, so that a mode such as the one that isolates samples sees the call.
-            if not torch.compiler.is_compiling() and torch._C._len_torch_function_stack():
+            if not torch.compiler.is_compiling() and modes_active():
                 return handle_torch_function(function, (self,), self, *args, **kwargs)
             return Jet.__torch_function__(function, (), (self, *args), kwargs)
 

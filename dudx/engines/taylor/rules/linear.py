@@ -116,52 +116,12 @@ def jets_of(jet: Jet, value: Any) -> Any:
 
 
 _LINEAR = [
-    "cat",
-    "concat",
-    "concatenate",
-    "stack",
-    "hstack",
-    "vstack",
-    "split",
-    "chunk",
-    "tensor_split",
-    "unbind",
-    "reshape",
-    "flatten",
-    "unflatten",
-    "ravel",
-    "transpose",
-    "swapaxes",
-    "permute",
-    "movedim",
-    "squeeze",
-    "unsqueeze",
-    "sum",
-    "mean",
-    "cumsum",
-    "flip",
-    "roll",
-    "narrow",
-    "select",
-    "index_select",
-    "broadcast_to",
-    "tile",
-    "repeat_interleave",
-    "diagonal",
-    "clone",
-    "neg",
-    "negative",
-    "gather",
-    "take_along_dim",
-]
-_LINEAR_METHODS = [
-    "expand",
-    "repeat",
-    "contiguous",
-    "float",
-    "double",
-    "__getitem__",
-]
+    "cat", "concat", "concatenate", "stack", "hstack", "vstack", "split", "chunk", "tensor_split", "unbind",
+    "reshape", "flatten", "unflatten", "ravel", "transpose", "swapaxes", "permute", "movedim", "squeeze",
+    "unsqueeze", "sum", "mean", "cumsum", "flip", "roll", "narrow", "select", "index_select", "broadcast_to",
+    "tile", "repeat_interleave", "diagonal", "clone", "neg", "negative", "gather", "take_along_dim",
+]  # fmt: skip
+_LINEAR_METHODS = ["expand", "repeat", "contiguous", "float", "double", "__getitem__"]
 _LIKE_ANOTHER = ["view_as", "reshape_as", "expand_as", "to", "type_as"]
 
 
