@@ -15,7 +15,7 @@ $(READY): pyproject.toml constraints.txt
 
 # A process for each core, and one thread in each: networks as small as the ones tested gain nothing from more.
 test: $(READY)
-	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -q -n auto --dist loadgroup
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -q -n auto
 
 # The tests of the library on the oldest torch that pyproject.toml promises, in an environment of its own. From PyPI that
 # torch brings CUDA along, some gigabytes; an index of CPU builds does not:

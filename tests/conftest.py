@@ -20,6 +20,29 @@ settings.register_profile("repeatable", derandomize=True, deadline=None)
 settings.load_profile("repeatable")
 
 
+#: Files whose tests share something that takes long to make, and what: one process runs all that share the same.
+SHARED = {
+    "test_experiments.py": "smoke reproduction",
+    "test_reproducing.py": "smoke reproduction",
+    "test_sweep.py": "sweep",
+    "test_ray.py": "cluster",
+    "test_distributed.py": "two processes",
+    "test_references.py": "refined meshes",
+}
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: object) -> object:
+    """Deal out tests one by one, but for those that share something."""
+    from xdist.scheduler import LoadScopeScheduling
+
+    class Dealer(LoadScopeScheduling):
+        def _split_scope(self, nodeid: str) -> str:
+            return SHARED.get(nodeid.partition("::")[0].rpartition("/")[2], nodeid)
+
+    return Dealer(config, log)  # type: ignore[arg-type]
+
+
 def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line("markers", "slow: takes seconds, by processes of its own or by much work; -m 'not slow'")
 

@@ -29,10 +29,7 @@ def smoke(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return out
 
 
-@pytest.hookimpl(tryfirst=True)  # before xdist looks for groups
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Tests of the reproduction are slow, and go to one process: another one would only wait for it."""
     for item in items:
         if "smoke" in getattr(item, "fixturenames", ()):
             item.add_marker(pytest.mark.slow)
-            item.add_marker(pytest.mark.xdist_group("smoke"))

@@ -21,7 +21,6 @@ from dudx.lab.run.distributed import first, launched
 from dudx.lab.run.settings import Settings, make_settings
 from dudx.lab.run.trainer import Trainer
 
-two_processes = pytest.mark.xdist_group("two processes")  # started once
 ENGINES = ("ad", "taylor", "fd", "efd", "sfd")
 # Rows that two do not divide; double precision, as differences divide rounding by the square of the step.
 ODD = {"batch": 65, "boundary_batch": 33, "initial_batch": 31, "dtype": "float64", "threads": 1}
@@ -113,7 +112,6 @@ def together(tmp_path_factory: pytest.TempPathFactory) -> dict:
     return torch.load(folder / "found.pt")
 
 
-@two_processes
 @pytest.mark.parametrize("engine", ENGINES)
 def test_the_gradient_of_two_processes_is_that_of_one(engine: str, together: dict) -> None:
     one, two = step(engine), together[engine]
@@ -124,19 +122,16 @@ def test_the_gradient_of_two_processes_is_that_of_one(engine: str, together: dic
     assert torch.equal(one["next"], two["next"])
 
 
-@two_processes
 def test_processes_agree(together: dict) -> None:
     assert together["same"] == "value of 0"
     assert together["any"] == [False, True, True, True]
 
 
-@two_processes
 def test_what_cannot_be_shared_out_is_refused(together: dict) -> None:
     assert "influence each other, so a batch cannot be shared out" in together["coupled"]
     assert together["few"] == "The 1 points of 'initial' are too few for 2 processes."
 
 
-@two_processes
 def test_when_one_process_dies_the_other_stops(together: dict) -> None:
     assert together["died"] == "Another process of this run has died or hangs; go on with --resume."
     assert together["noticed after"] < 30

@@ -17,7 +17,7 @@ from dudx.lab.run.settings import make_settings
 from dudx.lab.sweep import Run, grid, ray_workers, run_sweep
 from dudx.lab.sweep.runs import execute
 
-pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("ray")]  # one cluster for all
+pytestmark = pytest.mark.slow
 
 
 @pytest.fixture(scope="module")

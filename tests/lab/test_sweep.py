@@ -21,7 +21,6 @@ from dudx.lab.run.settings import make_settings, parsed
 from dudx.lab.sweep import Run, grid, local_workers, run_sweep, table
 from dudx.lab.sweep.runs import Outcome, Work, execute, write_death
 
-one_sweep = pytest.mark.xdist_group("sweep")  # what these look at is made by one process, once
 DIVERGING = {"optimizer": "torch.optim:SGD", "learning_rate": 1e12, "schedule": "constant"}
 
 
@@ -127,7 +126,6 @@ def swept(tmp_path_factory: pytest.TempPathFactory) -> Swept:
 
 
 @pytest.mark.slow
-@one_sweep
 def test_one_worker_does_run_after_run_and_the_numbers_are_those_of_a_fresh_process(swept: Swept, whole: Path) -> None:
     assert [o.name for o in swept.outcomes] == [run.name for run in swept.runs]
     assert [o.status for o in swept.outcomes] == ["finished", "diverged", "finished", "finished", "finished"]
@@ -135,12 +133,10 @@ def test_one_worker_does_run_after_run_and_the_numbers_are_those_of_a_fresh_proc
         assert_same(swept.folder / f"burgers-sfd-seed{seed}", whole / f"sfd{seed}")
 
 
-@one_sweep
 def test_a_run_whose_worker_is_killed_goes_on_in_another(swept: Swept, whole: Path) -> None:
     assert_same(swept.folder / "mischief_killed-sfd-seed0", whole / "sfd0")
 
 
-@one_sweep
 def test_a_line_for_each_run_and_nothing_else_is_shown(swept: Swept) -> None:
     assert re.search(r"^4/5  burgers-sfd-seed1  finished  L2 82\.82 %  left \d+ s$", swept.said, re.MULTILINE)
     assert swept.said.count("\n") == 5
@@ -148,7 +144,6 @@ def test_a_line_for_each_run_and_nothing_else_is_shown(swept: Swept) -> None:
     assert {path.name for path in swept.folder.iterdir()} == {run.name for run in swept.runs}
 
 
-@one_sweep
 def test_what_is_finished_or_diverged_is_not_run_again_and_other_settings_are_refused(
     swept: Swept, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -305,7 +300,6 @@ def test_hostile_arguments_are_one_sentence(
 
 
 @pytest.mark.slow
-@one_sweep
 def test_stopped_and_killed_a_sweep_ends_with_the_numbers_of_an_undisturbed_one(
     whole: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
