@@ -26,6 +26,7 @@ import torch
 
 from dudx.errors import DudxError
 from dudx.lab.sweep.runs import sentence
+from dudx.private_torch import import_compiler
 
 
 class MeasuringError(DudxError, RuntimeError):
@@ -76,7 +77,7 @@ def main() -> None:
     answers = os.fdopen(os.dup(sys.stdout.fileno()), "w")
     os.dup2(sys.stderr.fileno(), sys.stdout.fileno())  # whatever prints must not garble the answers
     # What optimizers and automatic differentiation would import in every child, where it takes seconds each time.
-    importlib.import_module("torch._dynamo")
+    import_compiler()
     for line in sys.stdin:
         job = json.loads(line)
         importlib.import_module(job["function"].partition(":")[0])  # here, once, and not in every child

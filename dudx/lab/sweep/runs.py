@@ -9,14 +9,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-import torch
-
 from dudx.errors import DudxError, InputError
 from dudx.lab import storage
 from dudx.lab.locks import locked
 from dudx.lab.run.folder import LOCK
 from dudx.lab.run.settings import Settings, from_toml
 from dudx.lab.run.training import train
+from dudx.private_torch import forget_compiled_code
 
 Status = Literal["finished", "diverged", "failed", "interrupted"]
 #: What workers give: each run as it is done with, and the reason why it failed where its folder cannot tell.
@@ -97,7 +96,7 @@ def execute(run: Run, folder: Path, saved: Callable[[], None] | None = None) -> 
             return known
         _tidy(folder)
         if run.settings.compile:
-            torch._dynamo.reset()  # it specialises code for the shapes it has met
+            forget_compiled_code()
         begun = (folder / "checkpoint.pt").exists()
         if not begun:
             (folder / "config.toml").unlink(missing_ok=True)
