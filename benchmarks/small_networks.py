@@ -99,7 +99,7 @@ def measured(subjects: dict[str, Step], repeats: int, clock: Callable[[], float]
 
 def main() -> None:
     """Print a row for each."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--width", type=int, default=24)
     parser.add_argument("--depth", type=int, default=3)
     parser.add_argument("--batches", type=int, nargs="+", default=[256, 1024])
