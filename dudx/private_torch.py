@@ -6,6 +6,7 @@ Nothing of the compiler is imported before it is needed: it takes seconds, and m
 from __future__ import annotations
 
 import contextlib
+import importlib
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from typing import Any
@@ -47,6 +48,15 @@ def from_compiler(error: BaseException) -> bool:
     return (isinstance(error, AssertionError) and raised_in.startswith(_COMPILER)) or any(
         kind.__module__.startswith(_COMPILER) for kind in type(error).__mro__
     )
+
+
+def import_compiler() -> None:
+    """Import now what optimizers import at their first step, for a process that forks: each child would do so anew.
+
+    Without it every child takes some seconds longer.
+    """
+    with contextlib.suppress(ImportError):
+        importlib.import_module("torch._dynamo")
 
 
 def backward_compiled_at_once() -> AbstractContextManager[Any]:
