@@ -17,11 +17,14 @@ $(READY): pyproject.toml constraints.txt
 test: $(READY)
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -q -n auto
 
-# The tests of the library on the oldest torch that pyproject.toml promises, in an environment of its own. From PyPI that
-# torch brings CUDA along, some gigabytes; an index of CPU builds does not:
+# The tests of the library on the oldest torch that pyproject.toml promises, or on another one, TORCH=2.9.0, in an
+# environment of its own. From PyPI torch brings CUDA along, some gigabytes; an index of CPU builds does not:
 # make test-oldest PIP_INDEX_URL=https://download.pytorch.org/whl/cpu PIP_EXTRA_INDEX_URL=https://pypi.org/simple
-TORCH ?= 2.9.0
+TORCH ?= 2.13.0
 OLDEST := .venv-torch-$(TORCH)
+# Read by themselves, since the package would refuse a torch that it does not promise.
+NEEDED := import tomllib; p = tomllib.load(open('pyproject.toml', 'rb'))['project']['optional-dependencies']; \
+	print(*p['lab'], *p['tests'], 'numpy', sep='\n')
 
 test-oldest: $(OLDEST)/.ready
 	OMP_NUM_THREADS=1 $(OLDEST)/bin/python -m pytest -q -n auto tests --ignore tests/lab
@@ -29,7 +32,9 @@ test-oldest: $(OLDEST)/.ready
 $(OLDEST)/.ready: pyproject.toml
 	$(PYTHON) -m venv $(OLDEST)
 	$(OLDEST)/bin/python -m pip install --quiet --upgrade pip
-	$(OLDEST)/bin/python -m pip install --quiet "torch==$(TORCH)" --editable ".[lab,tests]"
+	$(OLDEST)/bin/python -c "$(NEEDED)" > $(OLDEST)/needed.txt
+	$(OLDEST)/bin/python -m pip install --quiet "torch==$(TORCH)" --requirement $(OLDEST)/needed.txt
+	$(OLDEST)/bin/python -m pip install --quiet --no-deps --editable .
 	@touch $(OLDEST)/.ready
 
 lint: $(READY)

@@ -66,7 +66,7 @@ def size(chunk: str) -> str | int:
     return chunk if chunk == "auto" else int(chunk)
 
 
-def suggested(cases: dict[int, dict[str, Any]], wanted: dict[str, Any]) -> int:
+def suggested(cases: dict[int, dict[str, Any]], wanted: dict[str, Any]) -> int | None:
     """The points in a slice, which a worker would find for itself too."""
     return TrainingStep(next(iter(cases.values())) | wanted | {"compile": False}).chunk
 

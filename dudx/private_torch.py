@@ -63,6 +63,15 @@ def from_compiler(error: BaseException) -> bool:
     )
 
 
+def import_compiler() -> None:
+    """Import now what optimizers import at their first step, for a process that forks: each child would do so anew.
+
+    Without it every child takes some seconds longer.
+    """
+    with contextlib.suppress(ImportError):
+        importlib.import_module("torch._dynamo")
+
+
 def backward_compiled_at_once() -> AbstractContextManager[Any]:
     """Make the graph of the backward pass together with the forward one, so that the first call counts all of it.
 
