@@ -196,7 +196,8 @@ def agrees(residual, model, x, engine, parameters=None, tolerance=1e-12, **data)
     # Differences divide by the square of the step: rounding is 1e4 times that of the network.
     torch.testing.assert_close(r, values.detach(), rtol=0, atol=tolerance * max(1, float(values.detach().abs().max())))
     torch.testing.assert_close(j, expected, rtol=0, atol=tolerance * scale)
-    assert all(bool(column.any()) for column in expected.T) == all(bool(column.any()) for column in j.T)
+    large = expected.abs().amax(0) > 1e-6 * scale
+    assert bool((j.abs().amax(0)[large] > 0).all())
     _, linear = linearize(residual, model, x, engine(), parameters, **data)
     u, v = torch.randn(len(r), dtype=r.dtype), torch.randn(j.shape[1], dtype=r.dtype)
     torch.testing.assert_close(linear.times(v), expected @ v, rtol=0, atol=100 * tolerance * scale)

@@ -198,7 +198,7 @@ def row_by_row(values: Tensor, leaves: Sequence[Tensor]) -> list[Tensor]:
         chosen = torch.eye(len(values), dtype=values.dtype, device=values.device)[start : start + _AT_ONCE]
         for block, gradient in zip(blocks, _chosen_rows(values, leaves, chosen), strict=True):
             if gradient is not None:
-                block[start : start + _AT_ONCE] = gradient.flatten(1)
+                block[start : start + _AT_ONCE] = gradient.reshape(len(chosen), -1)
     return blocks
 
 

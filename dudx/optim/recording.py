@@ -149,11 +149,12 @@ class Recorder(TorchFunctionMode):
 
         A guess that may be wrong where lengths happen to agree; whoever uses it compares sums afterwards.
         """
-        free = [axis for axis in range(len(shape)) if axis not in excluded]
-        for fits in (lambda n: n == self.samples, lambda n: n and n % self.samples == 0):
-            found = [axis for axis in free if fits(shape[axis])]
-            if found:
-                return found[0]
+        # The last axis is that of features, unless there is no other.
+        for axes in (range(len(shape) - 1), range(len(shape))):
+            for fits in (lambda n: n == self.samples, lambda n: n and n % self.samples == 0):
+                found = [axis for axis in axes if axis not in excluded and fits(shape[axis])]
+                if found:
+                    return found[0]
         return None
 
     def tapped(self, root: Root, shape: Sequence[int]) -> Tensor | None:
@@ -194,7 +195,8 @@ class Recorder(TorchFunctionMode):
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
         given = list(leaves((args, kwargs)))
-        jets = any(isinstance(leaf, Jet) for leaf in given)
+        # Jets and fields stand for tensors, and know themselves what a torch function does to them.
+        stand_in = next((leaf for leaf in given if not isinstance(leaf, Tensor) and _overrides(leaf)), None)
         # Inside of vmap rows are hidden, and without gradients there is nothing to record.
         if (
             self._away
@@ -202,13 +204,13 @@ class Recorder(TorchFunctionMode):
             or not torch.is_grad_enabled()
             or torch._C._are_functorch_transforms_active()
         ):
-            return Jet.__torch_function__(func, types, args, kwargs) if jets else func(*args, **kwargs)
+            return func(*args, **kwargs) if stand_in is None else stand_in.__torch_function__(func, types, args, kwargs)
         rule = RULES.get(func)
         result = NotImplemented if rule is None else rule(self, func, args, kwargs)
         if result is not NotImplemented:
             return result
-        if jets:  # its rule calls torch functions on tensors: look on, with every stream as long as the value
-            return self.seen(Jet.__torch_function__, func, types, spread(args), spread(kwargs))
+        if stand_in is not None:  # it calls torch functions on tensors: look on, with jets as long as their values
+            return self.seen(stand_in.__torch_function__, func, types, spread(args), spread(kwargs))
         if self._from_parameters_alone(args, kwargs):
             return self._derived(func, args, kwargs)
         return func(*args, **kwargs)
@@ -234,6 +236,10 @@ class Recorder(TorchFunctionMode):
             return self._add(value.detach().requires_grad_(True), value, found).leaf
 
         return rooted(result)
+
+
+def _overrides(value: object) -> bool:
+    return hasattr(type(value), "__torch_function__")
 
 
 def leaves(value: Any) -> Iterator[Any]:
