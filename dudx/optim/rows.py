@@ -27,6 +27,15 @@ class Outer:
         scaled = (self.gradient * u[:, None]).flatten(0, 1)
         return scaled.T @ self.entered.flatten(0, 1)
 
+    def scale(self, factors: Tensor) -> Outer:
+        """The same with each sample's rows multiplied by a factor (B,)."""
+        return Outer(self.gradient * factors[:, None].to(self.gradient.dtype), self.entered)
+
+    def squared_norms(self) -> Tensor:
+        """The squared lengths (B,) of the samples' gradients: ‖Σ g aᵀ‖² is a sum over pairs of streams."""
+        g, a = self.gradient.transpose(0, 1), self.entered.transpose(0, 1)
+        return (torch.bmm(g, g.mT) * torch.bmm(a, a.mT)).sum((1, 2))
+
     def write(self, block: Tensor, add: bool) -> None:
         """The samples' gradients into a block (B, out, in)."""
         if len(self.gradient) == 1:  # one outer product a sample: no product of matrices is as fast
@@ -140,19 +149,28 @@ class Jacobian:
         return out
 
     def squared_row_norms(self) -> Tensor:
-        """The squares of the rows' lengths, (N,), one parameter's block at a time."""
+        """The squares of the rows' lengths, (N,)."""
         if self.derived:
             return self.dense().square().sum(1)
-        totals = []
-        for rows in self.equations:
-            total = torch.zeros(self.samples, dtype=self.dtype, device=self.device)
-            for root in self.parameters:
-                if root in rows:
-                    block = torch.zeros(self.samples, root.leaf.numel(), dtype=self.dtype, device=self.device)
-                    _write(rows[root], root, block)
-                    total += block.square_().sum(1)
-            totals.append(total)
-        return torch.cat(totals)
+        return torch.cat([torch.stack(self._squared_norms(rows)).sum(0) for rows in self.equations])
+
+    def _squared_norms(self, rows: dict[Root, Rows]) -> list[Tensor]:
+        found = [torch.zeros(self.samples, dtype=self.dtype, device=self.device)]
+        for root, row in rows.items():
+            if len(row.outer) + (row.dense is not None) == 1:
+                found.append(row.outer[0].squared_norms() if row.dense is None else row.dense.square().sum(1))
+            else:  # a sum of both kinds has to be written out
+                block = torch.empty(self.samples, root.leaf.numel(), dtype=self.dtype, device=self.device)
+                _write(row, root, block)
+                found.append(block.square_().sum(1))
+        return found
+
+    def scale_(self, factors: Tensor) -> None:
+        """Multiply each row by a factor (N,), in place."""
+        for rows, part in zip(self.equations, factors.split(self.samples), strict=True):
+            for row in rows.values():
+                row.outer = [outer.scale(part) for outer in row.outer]
+                row.dense = None if row.dense is None else row.dense * part[:, None].to(row.dense.dtype)
 
     def _write(self, rows: dict[Root, Rows], out: Tensor) -> None:
         blocks = dict(zip(self.parameters, out.split(self.sizes, dim=1), strict=True))
