@@ -95,7 +95,11 @@ class Factorised(nn.Module):
 
     def __init__(self):
         super().__init__()
-        self.s, self.v, self.bias = nn.Parameter(torch.randn(7, 1) / 3), nn.Parameter(torch.randn(7, 2)), nn.Parameter(torch.randn(7))
+        self.s, self.v, self.bias = (
+            nn.Parameter(torch.randn(7, 1) / 3),
+            nn.Parameter(torch.randn(7, 2)),
+            nn.Parameter(torch.randn(7)),
+        )
         self.normed = nn.utils.parametrizations.weight_norm(nn.Linear(7, 7))
         self.last = nn.Linear(7, 1)
 
@@ -130,7 +134,9 @@ class Unruly(nn.Module):
 
 
 def norms() -> nn.Module:
-    return nn.Sequential(nn.Linear(2, 6), nn.LayerNorm(6), nn.Tanh(), nn.Linear(6, 6), nn.BatchNorm1d(6), nn.Linear(6, 1)).eval()
+    return nn.Sequential(
+        nn.Linear(2, 6), nn.LayerNorm(6), nn.Tanh(), nn.Linear(6, 6), nn.BatchNorm1d(6), nn.Linear(6, 1)
+    ).eval()
 
 
 def group_norms() -> nn.Module:

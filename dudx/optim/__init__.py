@@ -2,8 +2,9 @@
 
 from dudx.optim.balancing import Balance
 from dudx.optim.jacobian import jacobian, linearize
-from dudx.optim.levenberg_marquardt import LevenbergMarquardt, Step
+from dudx.optim.levenberg_marquardt import LevenbergMarquardt
 from dudx.optim.rows import Jacobian
+from dudx.optim.search import Step
 from dudx.optim.terms import FunctionTerm, LeastSquares, Term
 
 __all__ = [

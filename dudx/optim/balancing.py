@@ -1,4 +1,4 @@
-"""Weights of a loss's terms, from the rows of the Jacobian: a term counts the less the more it moves with the parameters.
+"""Weights of a loss's terms, from the Jacobian's rows: a term counts the less the more it moves with the parameters.
 
 A term's weight is one over the mean squared length of its rows, so that no term's curvature drowns the others'. It is
 smoothed over steps, in logarithms.

@@ -27,16 +27,16 @@ class Free:
         self.iterations, self.tolerance = iterations, tolerance
         self._counts = [part.shape[0] for part in parts]
         squares = sum((f.square() @ part.squared_row_norms()) for f, part in zip(self.factors, self.parts, strict=True))
-        size = torch.tensor(float(min(sum(self._counts), parts[0].shape[1])), dtype=torch.float64)
-        total = reduce(torch.stack([torch.as_tensor(squares), size.to(r.device)]))
-        self.scale = total[0] / total[1]
+        total = reduce(torch.stack([torch.as_tensor(squares), r.new_tensor(float(len(r)))]))
+        self.scale = total[0] / total[1].clamp(max=parts[0].shape[1])
         self.gradient = self.transposed(r)
         self._preconditioner = Kronecker(self.parts, self.factors, reduce)
         self._damping = torch.zeros_like(self.scale)
 
     def damp(self, damping: Tensor) -> bool:
         self._damping = damping
-        self._preconditioner.damp(damping)
+        # Below this it would make a step of what is rounding in directions that no sample sees.
+        self._preconditioner.damp(damping.clamp(min=1e-9 * float(self.scale)))
         return True
 
     def times(self, delta: Tensor) -> Tensor:
@@ -71,7 +71,7 @@ class Kronecker:
     def __init__(self, parts: Sequence[Jacobian], factors: Sequence[Tensor], reduce: Reduce):
         first = parts[0]
         self.sizes, self.shapes = first.sizes, [root.leaf.shape for root in first.parameters]
-        self._blocks: list[tuple[Tensor, Tensor, Tensor, Tensor] | Tensor] = []
+        self._blocks: list[tuple[Tensor, Tensor, Tensor] | Tensor] = []
         for number, shape in enumerate(self.shapes):
             left = right = rows = diagonal = None
             for part, factor in zip(parts, factors, strict=True):
@@ -92,7 +92,7 @@ class Kronecker:
                 values_g, vectors_g = torch.linalg.eigh(left)
                 values_a, vectors_a = torch.linalg.eigh(right / rows)
                 products = torch.outer(values_g.clamp(min=0), values_a.clamp(min=0))
-                self._blocks.append((vectors_g, vectors_a, products, torch.empty_like(products)))
+                self._blocks.append((vectors_g, vectors_a, products))
             else:
                 size = shape.numel()
                 empty = torch.zeros(size, dtype=first.dtype, device=first.device)
@@ -108,7 +108,7 @@ class Kronecker:
             if isinstance(block, Tensor):
                 out.append(piece / (block + self._damping))
                 continue
-            left, right, products, _ = block
+            left, right, products = block
             turned = left.T @ piece.view(shape) @ right
             out.append((left @ (turned / (products + self._damping)) @ right.T).flatten())
         return torch.cat(out)

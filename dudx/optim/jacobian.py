@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import weakref
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -50,11 +50,11 @@ def jacobian(
         The residual (N,) and the Jacobian (N, P), without graphs. N is B for one equation; of several the B rows of
         the first come first, then those of the second.
 
-    Products with weights, scales, shifts, convolutions, embeddings and attention take one backward pass for all samples;
-    what is used in another way is noticed and takes a backward pass for each sample, so no column is ever left out. A
-    compiled residual is computed without its graph, into which one cannot look.
+    Products with weights, scales, shifts, convolutions, embeddings and attention take one backward pass for all
+    samples; what is used in another way is noticed and takes a backward pass for each sample, so no column is ever left
+    out. A compiled residual is computed without its graph, into which one cannot look.
     """
-    values, linear = linearize(residual, model, x, engine, parameters, **data)
+    values, linear = linearize(residual, model, x, engine, parameters, None, **data)
     if out is not None and tuple(out.shape) != linear.shape:
         raise InputError(f"The Jacobian has shape {linear.shape}, and the tensor to write it into {tuple(out.shape)}.")
     return values, linear.dense(out)
@@ -69,7 +69,7 @@ def linearize(
     dtype: torch.dtype | None = None,
     **data: Tensor,
 ) -> tuple[Tensor, Jacobian]:
-    """As `jacobian`, with the Jacobian in factors: `times(v)` and `transposed(u)` are products, (N, P) is never formed."""
+    """As `jacobian`, with the Jacobian in factors: `times(v)` and `transposed(u)` are products without (N, P)."""
     if not isinstance(residual, Residual):
         raise InputError(f"The Jacobian is that of a dudx.Residual; got {type(residual).__name__}.")
     x = checks.points(x)
@@ -102,7 +102,7 @@ def parameters_of(model: Model) -> list[Tensor]:
 
 def checked_parameters(parameters: Any) -> list[Tensor]:
     """A list of distinct leaves that require gradients."""
-    if isinstance(parameters, Tensor | nn.Module) or isinstance(parameters, Mapping):
+    if isinstance(parameters, Tensor | nn.Module | Mapping) or not isinstance(parameters, Iterable):
         raise InputError("The parameters are a list of tensors, such as list(model.parameters()).")
     leaves = list(parameters)
     if not leaves:

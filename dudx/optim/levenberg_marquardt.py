@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -17,27 +17,9 @@ from dudx.optim.conjugate import Free
 from dudx.optim.jacobian import checked_parameters
 from dudx.optim.randomness import Rewind
 from dudx.optim.rows import Jacobian
+from dudx.optim.search import Damping, Memory, Search, Step
 from dudx.optim.solvers import Kernel, Normal, Reduce, Solver, Workspace
-from dudx.optim.terms import LeastSquares, Term, as_terms
-
-#: How far along a step the residuals are looked at for their curvature, and how long its correction may be.
-_LOOK, _LONGEST = 0.1, 0.75
-#: A step is taken if the loss falls by at least this share of what was predicted.
-_GAIN = 1e-4
-
-
-@dataclass(frozen=True)
-class Step:
-    """What happened in a step: the loss before and after it (equal if none was found), and how it was found."""
-
-    loss: float
-    new_loss: float
-    damping: float
-    tries: int
-    accepted: bool
-    accelerated: bool
-    #: The weight of each term's equations.
-    weights: tuple[tuple[float, ...], ...]
+from dudx.optim.terms import LeastSquares, as_terms
 
 
 class LevenbergMarquardt:
@@ -72,7 +54,7 @@ class LevenbergMarquardt:
         balance: how automatic weights are found, for terms without a weight of their own.
         iterations, tolerance: when conjugate gradients stop.
         floor: the smallest damping.
-        tries: after so many dampings without a better loss a step is given up, and the parameters stay.
+        tries: after so many dampings, or lengths, without a better loss a step is given up; the parameters stay.
         reduce: sums a tensor over processes that each have points of their own, for torchrun:
             `lambda t: (torch.distributed.all_reduce(t), t)[1]`.
 
@@ -97,7 +79,7 @@ class LevenbergMarquardt:
         reduce: Reduce | None = None,
     ):
         self.parameters = checked_parameters(parameters)
-        self.damping, self.floor = checks.step(damping, "damping"), checks.step(floor, "floor")
+        self._damping = Damping(checks.step(damping, "damping"), checks.step(floor, "floor"), bool(adapt))
         if isinstance(memory, bool) or not isinstance(memory, int | float) or not 0 <= memory < 1:
             raise InputError(f"The memory is the share of the past that is kept, from 0 to below 1; got {memory!r}.")
         for name, number in (("tries", tries), ("iterations", iterations), ("dense", dense)):
@@ -114,15 +96,14 @@ class LevenbergMarquardt:
             )
         if reduce is not None and solver == "kernel":
             raise InputError("A kernel pairs samples, which processes do not share; use solver='normal' or 'free'.")
-        self.memory, self.adapt, self.solver, self.tries = float(memory), bool(adapt), solver, tries
+        self.solver, self.tries = solver, tries
+        self._memory = Memory(float(memory))
         self.acceleration = solver != "free" if acceleration is None else bool(acceleration)
         self.iterations, self.tolerance = iterations, checks.step(tolerance, "tolerance")
         self.balance = Balance() if balance is None else balance
         self._reduce: Reduce = reduce or (lambda tensor: tensor)
         self._alone = reduce is None
         self._workspace = Workspace()
-        self._growth = 2.0
-        self._past: tuple[Tensor, Tensor] | None = None
         #: What happened in the last step.
         self.last: Step | None = None
 
@@ -138,51 +119,66 @@ class LevenbergMarquardt:
         given = as_terms(terms)
         rewind = Rewind(generator for term in given for generator in term.generators())
         r, factors, weights, solver = self._linearized(given)
-        loss = float(self._reduce(r.dot(r)))
-        if not math.isfinite(loss):
+        if not math.isfinite(float(self._reduce(r.dot(r)))):
             raise ModelError(
                 "The residuals are not finite where the step starts; look at the network's initial values and points."
             )
-        search = _Search(self, given, rewind, r, factors, solver, loss)
-        self.last = search.run(weights)
-        return loss
+        search = Search(
+            given, rewind, r, factors, solver, self._vector(), self._assign, self._reduce, self.acceleration
+        )
+        found = search.run(self._damping, self._memory, self.tries)
+        self.last = replace(found, weights=tuple(tuple(of_term) for of_term in weights))
+        return found.loss
 
-    def _linearized(self, terms: Sequence[LeastSquares]) -> tuple[Tensor, Tensor, Any, Solver]:
+    @property
+    def damping(self) -> float:
+        """The present damping, relative to the mean eigenvalue."""
+        return self._damping.value
+
+    def _linearized(self, terms: Sequence[LeastSquares]) -> tuple[Tensor, Tensor, list[list[float]], Solver]:
         """Weighted residuals, the factors that weight them, the weights and the linear algebra of this step."""
         free = self.solver == "free"
-        rewound = [term.linearized(self.parameters, torch.float64 if free else None) for term in terms]
-        values, parts = [pair[0].double() for pair in rewound], [pair[1] for pair in rewound]
-        weights = self._weights(terms, parts)
+        pairs = [term.linearized(self.parameters, torch.float64 if free else None) for term in terms]
+        values, parts = [r.double() for r, _ in pairs], [part for _, part in pairs]
+        counts = [len(r) for r in values]
+        j = None if free else self._workspace("jacobian", sum(counts), sum(self._sizes), values[0].device)
+        blocks = [None] * len(parts) if j is None else [p.dense(b) for p, b in zip(parts, j.split(counts), strict=True)]
+        weights = self._weights(terms, parts, blocks)
         factors = [
-            torch.cat([v.new_full((part.samples,), math.sqrt(w / part.samples)) for w in of_term])
-            for v, part, of_term in zip(values, parts, weights, strict=True)
+            torch.cat([r.new_full((part.samples,), math.sqrt(weight / part.samples)) for weight in of_term])
+            for r, part, of_term in zip(values, parts, weights, strict=True)
         ]
-        r = torch.cat([f * v for f, v in zip(factors, values, strict=True)])
-        return r, torch.cat(factors), weights, self._solver(parts, factors, r)
+        r = torch.cat(values) * torch.cat(factors)
+        if j is None:
+            solver = Free(parts, factors, r, self._reduce, self.iterations, self.tolerance)
+        else:
+            solver = self._dense_solver(j.mul_(torch.cat(factors)[:, None]), r)
+        return r, torch.cat(factors), weights, solver
 
-    def _weights(self, terms: Sequence[LeastSquares], parts: Sequence[Jacobian]) -> list[list[float]]:
+    def _weights(
+        self, terms: Sequence[LeastSquares], parts: Sequence[Jacobian], blocks: Sequence[Tensor | None]
+    ) -> list[list[float]]:
         """The weight of each equation of each term."""
-        open_terms = [part for term, part in zip(terms, parts, strict=True) if term.weight is None]
-        found = iter(())
-        if open_terms:
-            lengths = [rows for part in open_terms for rows in part.squared_row_norms().split(part.samples)]
+        found: Iterator[float] = iter(())
+        if any(term.weight is None for term in terms):
+            squares = [
+                part.squared_row_norms() if block is None else block.norm(dim=1).square_()
+                for term, part, block in zip(terms, parts, blocks, strict=True)
+                if term.weight is None
+            ]
+            samples = [part.samples for term, part in zip(terms, parts, strict=True) if term.weight is None]
+            lengths = [rows for rows, count in zip(squares, samples, strict=True) for rows in rows.split(count)]
             found = iter(self.balance.update(lengths, self._reduce).tolist())
         return [
             [next(found) if term.weight is None else term.weight for _ in part.equations]
             for term, part in zip(terms, parts, strict=True)
         ]
 
-    def _solver(self, parts: Sequence[Jacobian], factors: Sequence[Tensor], r: Tensor) -> Solver:
-        if self.solver == "free":
-            return Free(parts, factors, r, self._reduce, self.iterations, self.tolerance)
-        j = self._workspace("jacobian", len(r), sum(self._sizes), r.device)
-        for part, factor, rows in zip(parts, factors, j.split([len(f) for f in factors]), strict=True):
-            part.scale_(factor)
-            part.dense(rows)
+    def _dense_solver(self, j: Tensor, r: Tensor) -> Solver:
         fewer = self.solver == "kernel" or (self.solver == "dense" and self._alone and len(j) < j.shape[1])
-        if fewer and not self.memory:
+        if fewer and not self._memory.share:
             return Kernel(j, r, self._workspace)
-        return Normal(j, r, self._workspace, self._reduce, self._past)
+        return Normal(j, r, self._workspace, self._reduce, self._memory.past)
 
     # -- parameters as one vector --------------------------------------------------------------------------------
 
@@ -200,11 +196,11 @@ class LevenbergMarquardt:
     def state_dict(self) -> dict[str, Any]:
         """Plain numbers and tensors, with which training goes on as if it had not been interrupted."""
         return {
-            "damping": self.damping,
-            "floor": self.floor,
-            "growth": self._growth,
+            "damping": self._damping.value,
+            "floor": self._damping.floor,
+            "growth": self._damping.growth,
             "lengths": self.balance.lengths.clone(),
-            "past": None if self._past is None else [tensor.clone() for tensor in self._past],
+            "past": None if self._memory.past is None else [tensor.clone() for tensor in self._memory.past],
         }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
@@ -218,91 +214,8 @@ class LevenbergMarquardt:
             raise InputError(
                 f"The state is that of {len(past[1])} parameters, and the optimizer has {sum(self._sizes)}."
             )
-        self.damping, self.floor, self._growth = (float(state[key]) for key in ("damping", "floor", "growth"))
+        value, floor, growth = (float(state[key]) for key in ("damping", "floor", "growth"))
+        self._damping = Damping(value, floor, self._damping.adapt, growth)
         self.balance.lengths = state["lengths"].clone().cpu()
         device = self.parameters[0].device
-        self._past = None if past is None else (past[0].clone().to(device), past[1].clone().to(device))
-
-
-class _Search:
-    """The search for a damping whose step makes the loss smaller."""
-
-    def __init__(
-        self, owner: LevenbergMarquardt, terms: Sequence[LeastSquares], rewind: Rewind, r: Tensor, factors: Tensor,
-        solver: Solver, loss: float,
-    ):  # fmt: skip
-        self.owner, self.terms, self.rewind, self.solver = owner, terms, rewind, solver
-        self.r, self.factors, self.loss = r, factors, loss
-        self.start = owner._vector()
-
-    def run(self, weights: Any) -> Step:
-        owner, tried, shorter = self.owner, 0, 1.0
-        shown = tuple(tuple(of_term) for of_term in weights)
-        prepared = False
-        for tried in range(1, owner.tries + 1):
-            if owner.adapt or not prepared:
-                prepared = self.solver.damp(max(owner.damping, owner.floor) * self.solver.scale)
-                if not prepared:  # not positive to rounding: no smaller damping makes sense from here on
-                    owner.floor = owner.damping = 10 * max(owner.damping, owner.floor)
-                    continue
-                delta, predicted, accelerated = self._direction()
-            remembered = self._remembered(shorter * delta)
-            new_loss = self._loss(shorter * delta)
-            gain = (self.loss - new_loss - 2 * remembered) / max(2 * predicted, 1e-300)
-            if math.isfinite(new_loss) and gain > _GAIN:
-                if owner.adapt:
-                    factor = max(0.2, 1 - (2 * min(gain, 1.0) - 1) ** 3)
-                    owner.damping = max(owner.floor, owner.damping * factor)
-                owner._growth = 2.0
-                self._remember(shorter * delta)
-                return Step(self.loss, new_loss, owner.damping, tried, True, accelerated, shown)
-            if owner.adapt:
-                owner.damping *= owner._growth
-                owner._growth *= 2
-            else:
-                shorter *= 0.5
-        owner._assign(self.start)
-        owner._past = None  # what is remembered may be what misleads
-        return Step(self.loss, self.loss, owner.damping, tried, False, False, shown)
-
-    def _direction(self) -> tuple[Tensor, float, bool]:
-        """A step, by how much half the squares should fall with it, and whether it is bent."""
-        solver = self.solver
-        delta = -solver.solve(self.r, solver.gradient)
-        moved = solver.times(delta)
-        squares = self.owner._reduce(torch.stack([self.r.dot(moved), moved.dot(moved)]))
-        predicted = -float(squares[0] + 0.5 * squares[1]) - self._remembered(delta)
-        if not self.owner.acceleration:
-            return delta, predicted, False
-        bend = 2 / _LOOK * ((self._residuals(_LOOK * delta) - self.r) / _LOOK - moved)
-        extra = -0.5 * solver.solve(bend, solver.transposed(bend))
-        fits = bool(extra.isfinite().all()) and 2 * float(extra.norm()) < _LONGEST * float(delta.norm())
-        return (delta + extra if fits else delta), predicted, fits
-
-    def _residuals(self, delta: Tensor) -> Tensor:
-        """The weighted residuals a step away."""
-        self.owner._assign(self.start + delta)
-        self.rewind()
-        return self.factors * torch.cat([value.double() for term in self.terms for value in term.values()])
-
-    def _loss(self, delta: Tensor) -> float:
-        r = self._residuals(delta)
-        return float(self.owner._reduce(r.dot(r)))
-
-    def _remembered(self, delta: Tensor) -> float:
-        """How much the past batches' models change with a step."""
-        past = self.owner._past
-        return 0.0 if past is None else float(delta.dot(past[1] + 0.5 * (past[0] @ delta)))
-
-    def _remember(self, delta: Tensor) -> None:
-        """Keep a share of the model, seen from where the step has led."""
-        owner = self.owner
-        if not owner.memory or not isinstance(self.solver, Normal):
-            return
-        matrix = self.solver.matrix()
-        gradient = owner.memory * (self.solver.gradient + matrix @ delta)
-        kept = owner._past[0] if owner._past is not None else torch.empty_like(matrix)
-        owner._past = (torch.mul(matrix, owner.memory, out=kept), gradient)
-
-
-
+        self._memory.past = None if past is None else (past[0].clone().to(device), past[1].clone().to(device))

@@ -1,8 +1,8 @@
-"""A function of parameters with one value for each sample, linearised: the fast way where rules know how, else row by row.
+"""A function of parameters with a value for each sample, linearised: fast where rules know how, else row by row.
 
 Whatever the rules do not know is found out and computed the slow way, never left out:
 - a use that no rule has seen gives autograd a gradient of the parameter itself, where there should be none;
-- rows given to the wrong samples show in a sum over samples with random weights, compared once for every pattern of uses.
+- rows given to the wrong samples show in a sum over samples with random weights, compared once for a pattern of uses.
 """
 
 from __future__ import annotations
@@ -204,9 +204,7 @@ def row_by_row(values: Tensor, leaves: Sequence[Tensor]) -> list[Tensor]:
 
 def _chosen_rows(values: Tensor, leaves: Sequence[Tensor], chosen: Tensor) -> Sequence[Tensor | None]:
     try:
-        return torch.autograd.grad(
-            values, leaves, chosen, retain_graph=True, allow_unused=True, is_grads_batched=True
-        )
+        return torch.autograd.grad(values, leaves, chosen, retain_graph=True, allow_unused=True, is_grads_batched=True)
     except RuntimeError:  # something in the graph that cannot be done for several rows at once
         each = [torch.autograd.grad(values, leaves, row, retain_graph=True, allow_unused=True) for row in chosen]
         return [None if column[0] is None else torch.stack(column) for column in zip(*each, strict=True)]

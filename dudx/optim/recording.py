@@ -1,11 +1,11 @@
 """While a function of samples is computed, note where parameters enter; its backward pass then tells samples apart.
 
-A sample's gradient of a parameter is lost where autograd sums over rows. Here every known use of a parameter is replaced
-by one that keeps the rows: a product with a weight matrix by `Product`, which notes what went in and which gradient came
-back; an elementwise use by a *tap*, a leaf of its own for every row. What is computed from parameters alone (W.T,
-a third of W, exp of a logarithm) becomes a *root* of its own, and its gradients are carried on to the parameters
-afterwards. A use that no rule knows stays as it is, and autograd then returns a gradient for the root itself, by which
-it is noticed.
+A sample's gradient of a parameter is lost where autograd sums over rows. Here every known use of a parameter is
+replaced by one that keeps the rows: a product with a weight matrix by `Product`, which notes what went in and which
+gradient came back; an elementwise use by a *tap*, a leaf of its own for every row. What is computed from parameters
+alone (W.T, a third of W, exp of a logarithm) becomes a *root* of its own, and its gradients are carried on to the
+parameters afterwards. A use that no rule knows stays as it is, and autograd then returns a gradient for the root
+itself, by which it is noticed.
 """
 
 from __future__ import annotations
@@ -75,7 +75,9 @@ class Product(Function):
     """x Wᵀ, or with `transposed` x W, for any number of leading axes; differentiable as often as one likes."""
 
     @staticmethod
-    def forward(ctx: Any, x: Tensor, weight: Tensor, recorder: Recorder, root: Root, axis: int, transposed: bool) -> Any:
+    def forward(
+        ctx: Any, x: Tensor, weight: Tensor, recorder: Recorder, root: Root, axis: int, transposed: bool
+    ) -> Any:
         ctx.save_for_backward(x, weight)
         ctx.recorder, ctx.root, ctx.axis, ctx.transposed = recorder, root, axis, transposed
         return torch.matmul(x, weight if transposed else weight.T)
@@ -218,9 +220,9 @@ class Recorder(TorchFunctionMode):
     def _from_parameters_alone(self, args: Any, kwargs: Any) -> bool:
         """Whether nothing among the arguments depends on the samples: what does is a multiple of them in size."""
         for leaf in leaves((args, kwargs)):
-            if isinstance(leaf, Tensor) and id(leaf) not in self._by_id and id(leaf) not in self._constants:
-                if leaf.requires_grad or leaf.numel() % self.samples == 0:
-                    return False
+            known = not isinstance(leaf, Tensor) or id(leaf) in self._by_id or id(leaf) in self._constants
+            if not known and (leaf.requires_grad or leaf.numel() % self.samples == 0):
+                return False
         return True
 
     def _derived(self, func: Any, args: Any, kwargs: Any) -> Any:

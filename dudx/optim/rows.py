@@ -10,6 +10,9 @@ from torch import Tensor
 
 from dudx.optim.recording import Factors, Root, Tap
 
+#: Numbers of a block that is written out only to be summed up.
+_AT_ONCE = 2**20
+
 
 @dataclass(eq=False)
 class Outer:
@@ -27,14 +30,9 @@ class Outer:
         scaled = (self.gradient * u[:, None]).flatten(0, 1)
         return scaled.T @ self.entered.flatten(0, 1)
 
-    def scale(self, factors: Tensor) -> Outer:
-        """The same with each sample's rows multiplied by a factor (B,)."""
-        return Outer(self.gradient * factors[:, None].to(self.gradient.dtype), self.entered)
-
-    def squared_norms(self) -> Tensor:
-        """The squared lengths (B,) of the samples' gradients: ‖Σ g aᵀ‖² is a sum over pairs of streams."""
-        g, a = self.gradient.transpose(0, 1), self.entered.transpose(0, 1)
-        return (torch.bmm(g, g.mT) * torch.bmm(a, a.mT)).sum((1, 2))
+    def at(self, samples: slice) -> Outer:
+        """The same for some of the samples."""
+        return Outer(self.gradient[:, samples], self.entered[:, samples])
 
     def write(self, block: Tensor, add: bool) -> None:
         """The samples' gradients into a block (B, out, in)."""
@@ -60,6 +58,10 @@ class Rows:
         self.outer = [Outer(outer.gradient.to(dtype), outer.entered.to(dtype)) for outer in self.outer]
         self.dense = None if self.dense is None else self.dense.to(dtype)
 
+    def at(self, samples: slice) -> Rows:
+        """The same for some of the samples."""
+        return Rows([outer.at(samples) for outer in self.outer], None if self.dense is None else self.dense[samples])
+
     def add(self, rows: Tensor) -> None:
         self.dense = rows if self.dense is None else self.dense + rows
 
@@ -72,7 +74,7 @@ def collected(factors: Sequence[Factors], taps: Sequence[tuple[Tap, Tensor]], sa
         by_root.setdefault(factor.root, []).append(factor)
     for root, group in by_root.items():
         pairs = [(_by_sample(f.gradient, f.axis, samples), _by_sample(f.entered, f.axis, samples)) for f in group]
-        gradient, entered = (torch.cat(side) if len(side) > 1 else side[0] for side in zip(*pairs, strict=True))
+        gradient, entered = (torch.cat([pair[side] for pair in pairs]) for side in (0, 1))
         found.setdefault(root, Rows()).outer.append(Outer(gradient, entered))
     for tap, gradient in taps:
         shape = tap.root.leaf.shape
@@ -152,25 +154,17 @@ class Jacobian:
         """The squares of the rows' lengths, (N,)."""
         if self.derived:
             return self.dense().square().sum(1)
-        return torch.cat([torch.stack(self._squared_norms(rows)).sum(0) for rows in self.equations])
-
-    def _squared_norms(self, rows: dict[Root, Rows]) -> list[Tensor]:
-        found = [torch.zeros(self.samples, dtype=self.dtype, device=self.device)]
-        for root, row in rows.items():
-            if len(row.outer) + (row.dense is not None) == 1:
-                found.append(row.outer[0].squared_norms() if row.dense is None else row.dense.square().sum(1))
-            else:  # a sum of both kinds has to be written out
-                block = torch.empty(self.samples, root.leaf.numel(), dtype=self.dtype, device=self.device)
-                _write(row, root, block)
-                found.append(block.square_().sum(1))
-        return found
-
-    def scale_(self, factors: Tensor) -> None:
-        """Multiply each row by a factor (N,), in place."""
-        for rows, part in zip(self.equations, factors.split(self.samples), strict=True):
-            for row in rows.values():
-                row.outer = [outer.scale(part) for outer in row.outer]
-                row.dense = None if row.dense is None else row.dense * part[:, None].to(row.dense.dtype)
+        total = torch.zeros(len(self.equations), self.samples, dtype=self.dtype, device=self.device)
+        for equation, rows in enumerate(self.equations):
+            for root, row in rows.items():
+                # Written out, some samples at a time: the shortcut by scalar products of streams loses half the digits.
+                at_once = max(1, _AT_ONCE // root.leaf.numel())
+                for start in range(0, self.samples, at_once):
+                    part = row.at(slice(start, start + at_once))
+                    block = total.new_empty(min(at_once, self.samples - start), root.leaf.numel())
+                    _write(part, root, block)
+                    total[equation, start : start + at_once] += block.square_().sum(1)
+        return total.flatten()
 
     def _write(self, rows: dict[Root, Rows], out: Tensor) -> None:
         blocks = dict(zip(self.parameters, out.split(self.sizes, dim=1), strict=True))

@@ -1,4 +1,4 @@
-"""What a recorder does where a parameter meets the samples: one rule a kind of use; layers are taken apart into these."""
+"""What a recorder does where a parameter meets the samples: a rule for each kind of use; layers are made of these."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from dudx.optim.recording import RULES, Recorder, Root
 
 
 def rule(*functions: object) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
-    """Register a rule(recorder, function, args, kwargs) for torch functions."""
+    """Register a rule for torch functions, called with the recorder, the function, its args and its kwargs."""
 
     def register(made: Callable[..., Any]) -> Callable[..., Any]:
         RULES.update(dict.fromkeys(functions, made))
@@ -50,6 +50,7 @@ def layer_with_name(*functions: object) -> Callable[[Callable[..., Any]], Callab
 
 @layer(F.linear)
 def linear(recorder: Recorder, x: Any, weight: Any, bias: Any = None) -> Any:
+    """A product and a sum, x Wᵀ + b, for one of them or both."""
     root = recorder.root(weight)
     if isinstance(x, Jet) or recorder.root(x) is not None or (root is not None and weight.ndim != 2):
         return NotImplemented
@@ -64,6 +65,7 @@ def linear(recorder: Recorder, x: Any, weight: Any, bias: Any = None) -> Any:
 
 @layer(torch.matmul, torch.mm, Tensor.matmul, Tensor.mm, Tensor.__matmul__)
 def matmul(recorder: Recorder, a: Any, b: Any) -> Any:
+    """A matrix from either side, as a linear layer."""
     left, right = recorder.root(a), recorder.root(b)
     if (left is None) == (right is None) or min(a.ndim, b.ndim) < 2:
         return NotImplemented
@@ -77,6 +79,7 @@ rule(Tensor.__rmatmul__)(lambda recorder, function, args, kwargs: matmul(recorde
 
 @layer(torch.addmm, Tensor.addmm)
 def addmm(recorder: Recorder, c: Any, a: Any, b: Any, *, beta: float = 1, alpha: float = 1) -> Any:
+    """A sum and a product."""
     return recorder.seen(lambda: torch.add(beta * c, alpha * torch.matmul(a, b)))
 
 
@@ -150,6 +153,7 @@ def layer_norm(
     recorder: Recorder, x: Any, normalized_shape: Any, weight: Any = None, bias: Any = None, eps: float = 1e-5,
     cudnn_enabled: bool = True,
 ) -> Any:  # fmt: skip
+    """Normalised without parameters, then scaled and shifted."""
     if isinstance(x, Jet):
         return NotImplemented
     return _affine(recorder, F.layer_norm(x, normalized_shape, None, None, eps), weight, bias)
@@ -157,6 +161,7 @@ def layer_norm(
 
 @layer(F.rms_norm, torch.rms_norm)
 def rms_norm(recorder: Recorder, x: Any, normalized_shape: Any, weight: Any = None, eps: float | None = None) -> Any:
+    """The same without a shift."""
     if isinstance(x, Jet):
         return NotImplemented
     return _affine(recorder, F.rms_norm(x, normalized_shape, None, eps), weight, None)
@@ -167,6 +172,7 @@ def group_norm(
     recorder: Recorder, x: Any, groups: int, weight: Any = None, bias: Any = None, eps: float = 1e-5,
     cudnn_enabled: bool = True,
 ) -> Any:  # fmt: skip
+    """The same for each channel."""
     if isinstance(x, Jet):
         return NotImplemented
     return _by_channel(recorder, F.group_norm(x, groups, None, None, eps), weight, bias)
@@ -177,6 +183,7 @@ def batch_norm(
     recorder: Recorder, x: Any, mean: Any, var: Any, weight: Any = None, bias: Any = None, training: bool = False,
     momentum: float = 0.1, eps: float = 1e-5,
 ) -> Any:  # fmt: skip
+    """In evaluation mode, a fixed normalisation; in training mode networks are refused before."""
     if isinstance(x, Jet):
         return NotImplemented
     return _by_channel(recorder, F.batch_norm(x, mean, var, None, None, training, momentum, eps), weight, bias)
@@ -193,6 +200,7 @@ def torch_batch_norm(
 
 @layer(F.multi_head_attention_forward)
 def attention(recorder: Recorder, *args: Any, **kwargs: Any) -> Any:
+    """Projections as linear layers, and what is between them without parameters."""
     if any(isinstance(value, Jet) for value in (*args, *kwargs.values())):
         return NotImplemented
     if kwargs.get("key_padding_mask") is not None or kwargs.get("attn_mask") is not None:
@@ -237,7 +245,10 @@ rule(F.embedding)(per_sample)
 
 
 @layer_with_name(F.conv1d, F.conv2d, F.conv3d, F.conv_transpose1d, F.conv_transpose2d, F.conv_transpose3d)
-def convolution(recorder: Recorder, function: Any, x: Any, weight: Any, bias: Any = None, *args: Any, **kwargs: Any) -> Any:
+def convolution(
+    recorder: Recorder, function: Any, x: Any, weight: Any, bias: Any = None, *args: Any, **kwargs: Any
+) -> Any:
+    """A kernel for each sample; a bias is added like any other."""
     batched = x.ndim == weight.ndim
     if bias is not None and batched:
         out = recorder.seen(function, x, weight, None, *args, **kwargs)

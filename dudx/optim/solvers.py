@@ -56,7 +56,7 @@ class Workspace:
 
 
 def gram(matrix: Tensor, out: Tensor, blocks: int = 6) -> Tensor:
-    """The lower triangle of A Aᵀ: torch has no product that stops at the diagonal, so blocks of columns are shortened."""
+    """The lower triangle of A Aᵀ: torch has no product that stops at the diagonal, so it is done in shorter blocks."""
     n = len(matrix)
     size = max(1, math.ceil(n / blocks))
     for start in range(0, n, size):
@@ -81,7 +81,7 @@ class _Factorised:
 
     def __init__(self, matrix: Tensor, workspace: Workspace, name: str):
         self.matrix, self.diagonal = matrix, matrix.diagonal().clone()
-        self._factor = workspace(f"{name} factor", *matrix.shape, matrix.device)
+        self._factor = workspace(f"{name} factor", len(matrix), len(matrix), matrix.device)
         self._info = torch.empty((), dtype=torch.int32, device=matrix.device)
 
     def damp(self, damping: Tensor) -> bool:
@@ -107,7 +107,8 @@ class Normal:
             matrix.add_(past[0])
             self.gradient = self.gradient + past[1]
         self._factorised = _Factorised(matrix, workspace, "normal")
-        self.scale = self._factorised.diagonal.sum() / min(j.shape)
+        rows = reduce(torch.tensor(float(len(j)), dtype=j.dtype, device=j.device))
+        self.scale = self._factorised.diagonal.sum() / rows.clamp(max=j.shape[1])
         self.damp, self._solve = self._factorised.damp, self._factorised.solve
 
     def solve(self, target: Tensor, gradient: Tensor) -> Tensor:

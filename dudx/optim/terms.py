@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
-from typing import Protocol, runtime_checkable
+from collections.abc import Mapping, Sequence
+from typing import Protocol, cast, runtime_checkable
 
 import torch
 from torch import Tensor
@@ -13,7 +13,7 @@ from dudx.checks import Model
 from dudx.engines.base import Engine
 from dudx.errors import InputError
 from dudx.optim.jacobian import linearize
-from dudx.optim.linearization import linearized
+from dudx.optim.linearization import Function, linearized
 from dudx.optim.randomness import Rewind, generators_of
 from dudx.optim.rows import Jacobian
 from dudx.residual import Residual
@@ -83,7 +83,7 @@ class Term:
 class FunctionTerm:
     """The same for any function of the parameters that returns one number for each sample, (B,) or (B, 1)."""
 
-    def __init__(self, function: Callable[[], Tensor | tuple[Tensor, ...]], weight: float | None = 1.0):
+    def __init__(self, function: Function, weight: float | None = 1.0):
         self.function, self.weight = function, checked_weight(weight)
 
     def generators(self) -> list[torch.Generator]:
@@ -110,7 +110,7 @@ def as_terms(terms: object) -> list[LeastSquares]:
         if isinstance(term, LeastSquares):
             made.append(term)
         elif callable(term):
-            made.append(FunctionTerm(term))
+            made.append(FunctionTerm(cast(Function, term)))
         else:
             raise InputError(
                 f"A term is a dudx.optim.Term or a function that returns residuals; got {type(term).__name__}."
