@@ -77,21 +77,22 @@ def mirrored(lower: Tensor, blocks: int = 6) -> Tensor:
 
 
 class _Factorised:
-    """A symmetric matrix, its diagonal moved by the damping, and its Cholesky factor."""
+    """A symmetric matrix, given by its lower triangle, its diagonal moved by the damping, and its Cholesky factor."""
 
-    def __init__(self, matrix: Tensor, workspace: Workspace, name: str):
+    def __init__(self, matrix: Tensor):
         self.matrix, self.diagonal = matrix, matrix.diagonal().clone()
-        self._factor = workspace(f"{name} factor", len(matrix), len(matrix), matrix.device)
-        self._info = torch.empty((), dtype=torch.int32, device=matrix.device)
+        self._factor = matrix
 
     def damp(self, damping: Tensor) -> bool:
         self.matrix.diagonal().copy_(self.diagonal + damping)
-        torch.linalg.cholesky_ex(self.matrix, out=(self._factor, self._info))
+        self._factor, info = torch.linalg.cholesky_ex(self.matrix)
         self.matrix.diagonal().copy_(self.diagonal)
-        return not int(self._info)
+        return not int(info)
 
     def solve(self, right: Tensor) -> Tensor:
-        return torch.cholesky_solve(right.unsqueeze(1), self._factor).squeeze(1)
+        # Not cholesky_solve, which copies the factor each time.
+        half = torch.linalg.solve_triangular(self._factor, right.unsqueeze(1), upper=False)
+        return torch.linalg.solve_triangular(self._factor.mT, half, upper=True).squeeze(1)
 
 
 class Normal:
@@ -106,7 +107,7 @@ class Normal:
         if past is not None:
             matrix.add_(past[0])
             self.gradient = self.gradient + past[1]
-        self._factorised = _Factorised(matrix, workspace, "normal")
+        self._factorised = _Factorised(matrix)
         rows = reduce(torch.tensor(float(len(j)), dtype=j.dtype, device=j.device))
         self.scale = self._factorised.diagonal.sum() / rows.clamp(max=j.shape[1])
         self.damp, self._solve = self._factorised.damp, self._factorised.solve
@@ -130,7 +131,7 @@ class Kernel:
 
     def __init__(self, j: Tensor, r: Tensor, workspace: Workspace):
         self.j = j
-        self._factorised = _Factorised(gram(j, workspace("kernel", len(j), len(j), j.device)), workspace, "kernel")
+        self._factorised = _Factorised(gram(j, workspace("kernel", len(j), len(j), j.device)))
         self.gradient = self.transposed(r)
         self.scale = self._factorised.diagonal.sum() / min(j.shape)
         self.damp = self._factorised.damp
