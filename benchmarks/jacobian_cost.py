@@ -25,7 +25,7 @@ import dudx
 from dudx.engines.base import Engine
 from dudx.lab.problems.poisson import poisson
 from dudx.lab.run.networks import MLP
-from dudx.optim import LevenbergMarquardt, Term, jacobian
+from dudx.optim import LevenbergMarquardt, Term, linearize
 
 #: What counts as products of matrices and factorisations, by the names of torch's kernels.
 PRODUCTS = (
@@ -66,8 +66,8 @@ def agree(terms: list[Term], model: nn.Module) -> None:
     parameters = list(model.parameters())
     for term in terms:
         few = {name: value[:5] for name, value in term.data.items()}
-        _, rows = jacobian(term.residual, model, term.x[:5], dudx.Taylor(), **few)
-        values = term.residual(model, term.x[:5], dudx.AD(), **few)
+        rows = linearize(term.residual, model, term.x[:5], term.engine, data=few)[1].dense()
+        values = term.residual(model, term.x[:5], term.engine, **few)
         assert isinstance(values, torch.Tensor)
         for value, row in zip(values, rows, strict=True):
             found = torch.autograd.grad(value, parameters, retain_graph=True, materialize_grads=True, allow_unused=True)

@@ -204,7 +204,7 @@ def agrees(residual, model, x, engine, parameters=None, tolerance=1e-12, **data)
     torch.testing.assert_close(j, expected, rtol=0, atol=tolerance * scale)
     large = expected.abs().amax(0) > 1e-6 * scale
     assert bool((j.abs().amax(0)[large] > 0).all())
-    _, linear = linearize(residual, model, x, engine(), parameters, **data)
+    _, linear = linearize(residual, model, x, engine(), parameters, data=data)
     u, v = torch.randn(len(r), dtype=r.dtype), torch.randn(j.shape[1], dtype=r.dtype)
     torch.testing.assert_close(linear.times(v), expected @ v, rtol=0, atol=100 * tolerance * scale)
     torch.testing.assert_close(linear.transposed(u), u @ expected, rtol=0, atol=100 * tolerance * scale)

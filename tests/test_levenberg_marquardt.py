@@ -311,6 +311,15 @@ def test_weights_are_one_over_the_rows_squared_lengths(by):
     assert [w for of_term in optimizer.last.weights for w in of_term] != pytest.approx(expected, rel=1e-6)
 
 
+def test_weights_for_any_optimizer():
+    model, (inside, edge) = mlp(width=6), square(50, 30)
+    terms = poisson_terms(model, dudx.Taylor(), inside, edge, (None, 3.0))
+    squares = jacobian(POISSON, model, inside, dudx.AD(), **terms[0].data)[1].square().sum(1)
+    ((first,), (second,)) = Balance().weights(terms, list(model.parameters()))
+    assert first == pytest.approx(1 / float(squares.mean()), rel=1e-9)
+    assert second == 3.0
+
+
 def test_fixed_weights_stay():
     model, (inside, edge) = mlp(width=6), square(50, 30)
     optimizer = LevenbergMarquardt(model.parameters())

@@ -24,6 +24,8 @@ from dudx.residual import Residual
 
 _known: weakref.WeakKeyDictionary[Any, weakref.WeakKeyDictionary[Any, dict[Any, Known]]] = weakref.WeakKeyDictionary()
 
+_plain: weakref.WeakKeyDictionary[Residual, Residual] = weakref.WeakKeyDictionary()
+
 
 def jacobian(
     residual: Residual,
@@ -44,7 +46,7 @@ def jacobian(
         parameters: in which order the columns come; the network's that require gradients unless given. Unknown
             constants, an `nn.Parameter` used in the residual's function, may be among them.
         out: a tensor (N, P) to write the Jacobian into, also one of higher precision.
-        data: what the residual takes with each call.
+        data: what the residual takes with each call; give data named "parameters" or "out" to `linearize`.
 
     Returns:
         The residual (N,) and the Jacobian (N, P), without graphs. N is B for one equation; of several the B rows of
@@ -54,7 +56,7 @@ def jacobian(
     samples; what is used in another way is noticed and takes a backward pass for each sample, so no column is ever left
     out. A compiled residual is computed without its graph, into which one cannot look.
     """
-    values, linear = linearize(residual, model, x, engine, parameters, None, **data)
+    values, linear = linearize(residual, model, x, engine, parameters, data=data)
     if out is not None and tuple(out.shape) != linear.shape:
         raise InputError(f"The Jacobian has shape {linear.shape}, and the tensor to write it into {tuple(out.shape)}.")
     return values, linear.dense(out)
@@ -67,9 +69,10 @@ def linearize(
     engine: Engine,
     parameters: Sequence[Tensor] | None = None,
     dtype: torch.dtype | None = None,
-    **data: Tensor,
+    data: Mapping[str, Tensor] | None = None,
 ) -> tuple[Tensor, Jacobian]:
     """As `jacobian`, with the Jacobian in factors: `times(v)` and `transposed(u)` are products without (N, P)."""
+    data = {} if data is None else data
     if not isinstance(residual, Residual):
         raise InputError(f"The Jacobian is that of a dudx.Residual; got {type(residual).__name__}.")
     x = checks.points(x)
@@ -79,7 +82,7 @@ def linearize(
     if isinstance(engine, PerSampleAD):  # the same numbers, since coupled networks have just been refused
         engine = AD()
     rewind = Rewind(generators_of(engine, x.device))
-    plain = Residual(residual.function, residual.inputs, residual.data)
+    plain = _without_graph(residual)
     buffers = [b for module in modules_of(model) for b in module.buffers(recurse=False)]
     return linearized(
         lambda: plain(model, x, engine, **data),
@@ -90,6 +93,15 @@ def linearize(
         known=_known_of(residual, model, engine, leaves, data),
         dtype=dtype,
     )
+
+
+def _without_graph(residual: Residual) -> Residual:
+    """The residual, or that of which a compiled one was made, the same at each call."""
+    if residual._compiled is None:
+        return residual
+    if residual not in _plain:
+        _plain[residual] = Residual(residual.function, residual.inputs, residual.data)
+    return _plain[residual]
 
 
 def parameters_of(model: Model) -> list[Tensor]:

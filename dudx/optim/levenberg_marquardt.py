@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -16,7 +16,6 @@ from dudx.optim.balancing import Balance
 from dudx.optim.conjugate import Free
 from dudx.optim.jacobian import checked_parameters
 from dudx.optim.randomness import Rewind
-from dudx.optim.rows import Jacobian
 from dudx.optim.search import Damping, Memory, Search, Step
 from dudx.optim.solvers import Kernel, Normal, Reduce, Solver, Workspace
 from dudx.optim.terms import LeastSquares, as_terms
@@ -143,7 +142,7 @@ class LevenbergMarquardt:
         counts = [len(r) for r in values]
         j = None if free else self._workspace("jacobian", sum(counts), sum(self._sizes), values[0].device)
         blocks = [None] * len(parts) if j is None else [p.dense(b) for p, b in zip(parts, j.split(counts), strict=True)]
-        weights = self._weights(terms, parts, blocks)
+        weights = self.balance.of_rows(terms, parts, blocks, self._reduce)
         factors = [
             torch.cat([r.new_full((part.samples,), math.sqrt(weight / part.samples)) for weight in of_term])
             for r, part, of_term in zip(values, parts, weights, strict=True)
@@ -154,25 +153,6 @@ class LevenbergMarquardt:
         else:
             solver = self._dense_solver(j.mul_(torch.cat(factors)[:, None]), r)
         return r, torch.cat(factors), weights, solver
-
-    def _weights(
-        self, terms: Sequence[LeastSquares], parts: Sequence[Jacobian], blocks: Sequence[Tensor | None]
-    ) -> list[list[float]]:
-        """The weight of each equation of each term."""
-        found: Iterator[float] = iter(())
-        if any(term.weight is None for term in terms):
-            squares = [
-                part.squared_row_norms() if block is None else block.norm(dim=1).square_()
-                for term, part, block in zip(terms, parts, blocks, strict=True)
-                if term.weight is None
-            ]
-            samples = [part.samples for term, part in zip(terms, parts, strict=True) if term.weight is None]
-            lengths = [rows for rows, count in zip(squares, samples, strict=True) for rows in rows.split(count)]
-            found = iter(self.balance.update(lengths, self._reduce).tolist())
-        return [
-            [next(found) if term.weight is None else term.weight for _ in part.equations]
-            for term, part in zip(terms, parts, strict=True)
-        ]
 
     def _dense_solver(self, j: Tensor, r: Tensor) -> Solver:
         fewer = self.solver == "kernel" or (self.solver == "dense" and self._alone and len(j) < j.shape[1])

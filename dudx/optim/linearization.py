@@ -108,7 +108,7 @@ class _Attempt:
             return set(range(len(self.all))) - self.known.slow
         self.found: list[dict[Root, Rows]] = []
         wrong: set[Root] = set()
-        pattern = (self.samples, *self.recorder.trace)
+        pattern = tuple(self.recorder.trace)
         checking = pattern not in self.known.right
         for number, equation in enumerate(self.equations):
             last = number == len(self.equations) - 1 and not checking and not self.known.slow

@@ -168,14 +168,19 @@ class Recorder(TorchFunctionMode):
             return None
         leaf = root.leaf.detach().expand(shape).requires_grad_(True)
         self.record.taps.append(Tap(root, leaf, axis))
-        self.trace.append(("tap", root.number, tuple(shape), axis))
+        self._trace("tap", root, shape, axis)
         return leaf
+
+    def _trace(self, kind: str, root: Root, shape: Sequence[int], axis: int) -> None:
+        """Note a use in a way that is the same for any number of samples."""
+        others = tuple(length for number, length in enumerate(shape) if number != axis)
+        self.trace.append((kind, root.number, axis, shape[axis] // self.samples, others))
 
     def tapped_by_sample(self, root: Root) -> Tensor:
         """A copy of the root for each sample, (samples, *shape)."""
         leaf = root.leaf.detach().expand(self.samples, *root.leaf.shape).requires_grad_(True)
         self.record.taps.append(Tap(root, leaf, 0))
-        self.trace.append(("copies", root.number))
+        self._trace("copies", root, leaf.shape, 0)
         return leaf
 
     def product(self, x: Tensor, root: Root) -> Tensor | None:
@@ -183,7 +188,7 @@ class Recorder(TorchFunctionMode):
         axis = self.sample_axis(x.shape[:-1])
         if axis is None:
             return None
-        self.trace.append(("product", root.number, tuple(x.shape), axis))
+        self._trace("product", root, x.shape, axis)
         out: Any = Product.apply(x, root.leaf, self, root, axis, False)
         return out
 

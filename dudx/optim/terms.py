@@ -77,7 +77,7 @@ class Term:
         return _equations(self.residual(self.model, self.x, self.engine, **self.data))
 
     def linearized(self, parameters: Sequence[Tensor], dtype: torch.dtype | None) -> tuple[Tensor, Jacobian]:
-        return linearize(self.residual, self.model, self.x, self.engine, parameters, dtype, **self.data)
+        return linearize(self.residual, self.model, self.x, self.engine, parameters, dtype, self.data)
 
 
 class FunctionTerm:
