@@ -133,6 +133,40 @@ class Unruly(nn.Module):
         return self.last(torch.tanh(torch.einsum("bi,ij->bj", x, self.weight) + F.linear(x, self.weight)))
 
 
+class Shared(nn.Module):
+    """A layer used twice, and parameters written into what was computed."""
+
+    def __init__(self):
+        super().__init__()
+        self.first, self.twice, self.last = nn.Linear(2, 6), nn.Linear(6, 6), nn.Linear(6, 1)
+        self.offset, self.scale = nn.Parameter(torch.randn(6)), nn.Parameter(torch.randn(1))
+
+    def forward(self, x):
+        x = self.first(x)
+        x += self.offset
+        x = torch.tanh(self.twice(torch.tanh(self.twice(torch.tanh(x)))))
+        return (torch.matmul(self.last.weight, x.T) + self.last.bias[:, None]).T * self.scale
+
+
+class Transformer(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.first, self.last = nn.Linear(2, 12), nn.Linear(12, 1)
+        self.layer = nn.TransformerEncoderLayer(4, 2, 8, dropout=0.0, batch_first=True, activation="gelu")
+
+    def forward(self, x):
+        return self.last(self.layer(torch.tanh(self.first(x)).reshape(x.shape[0], 3, 4)).flatten(1))
+
+
+class IndexBySample(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.table, self.first, self.last = nn.Embedding(2, 6), nn.Linear(2, 6), nn.Linear(6, 1)
+
+    def forward(self, x):
+        return self.last(torch.tanh(self.first(x) + self.table((x[:, 0] > 0).long())))
+
+
 def norms() -> nn.Module:
     return nn.Sequential(
         nn.Linear(2, 6), nn.LayerNorm(6), nn.Tanh(), nn.Linear(6, 6), nn.BatchNorm1d(6), nn.Linear(6, 1)
@@ -154,6 +188,9 @@ NETWORKS = {
     "attention": Tokens,
     "tied": Tied,
     "factorised": Factorised,
+    "shared": Shared,
+    "transformer": Transformer,
+    "index by sample": IndexBySample,
     "flattened": Flattened,
     "unruly": Unruly,
 }
@@ -342,6 +379,24 @@ def test_coupled_networks_are_refused():
     for engine in (dudx.AD(coupled="ignore"), dudx.PerSampleAD(), dudx.Taylor()):
         with pytest.raises(dudx.CoupledModelError):
             jacobian(BURGERS, model, points(6, 2), engine)
+
+
+def test_isolated_networks_whose_rows_depend_on_all_samples():
+    model, x = nn.Sequential(nn.Linear(2, 5), nn.BatchNorm1d(5), nn.Tanh(), nn.Linear(5, 1)).double(), points(7, 2)
+    agrees(BURGERS, dudx.isolate(model, x), x, ENGINES["Taylor"], list(model.parameters()))
+
+
+@pytest.mark.parametrize("engine", ["AD", "FD"])
+def test_a_recurrent_network_takes_the_slow_way(engine):
+    class Recurrent(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.cells, self.last = nn.GRU(1, 4, batch_first=True), nn.Linear(4, 1)
+
+        def forward(self, x):
+            return self.last(self.cells(x.unsqueeze(-1))[0][:, -1])
+
+    agrees(BURGERS, Recurrent().double(), points(5, 2), ENGINES[engine], tolerance=2e-11)
 
 
 def test_what_cannot_be_differentiated_says_so():

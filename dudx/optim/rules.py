@@ -89,7 +89,7 @@ def addmm(recorder: Recorder, c: Any, a: Any, b: Any, *, beta: float = 1, alpha:
 def elementwise(recorder: Recorder, function: Any, args: Any, kwargs: Any) -> Any:
     """Every root among the arguments repeated for each row of the result, in which samples must be found."""
     values = [*args, *kwargs.values()]
-    if any(isinstance(value, Jet) for value in values):
+    if any(isinstance(value, Jet) for value in values) or (_in_place(function) and recorder.root(args[0])):
         return NotImplemented
     others = [value for value in values if isinstance(value, Tensor) and recorder.root(value) is None]
     if not others:
@@ -107,6 +107,11 @@ def elementwise(recorder: Recorder, function: Any, args: Any, kwargs: Any) -> An
     return function(*map(replaced, args), **{name: replaced(value) for name, value in kwargs.items()})
 
 
+def _in_place(function: Any) -> bool:
+    name = getattr(function, "__name__", "")
+    return name.startswith("__i") or (name.endswith("_") and not name.endswith("__"))
+
+
 def _own_axes(root: Root, shape: Sequence[int]) -> list[int]:
     shift = len(shape) - root.leaf.ndim
     return [shift + axis for axis, length in enumerate(root.leaf.shape) if length > 1]
@@ -118,6 +123,8 @@ for _name in ("add", "sub", "mul", "div", "pow", "rsub", "maximum", "minimum", "
             rule(getattr(_home, _name))(elementwise)
 for _name in ("add", "radd", "sub", "rsub", "mul", "rmul", "truediv", "rtruediv", "pow", "rpow"):
     rule(getattr(Tensor, f"__{_name}__"))(elementwise)
+for _name in ("add_", "sub_", "mul_", "div_", "__iadd__", "__isub__", "__imul__", "__itruediv__"):
+    rule(getattr(Tensor, _name))(elementwise)
 rule(torch.subtract, torch.multiply, torch.divide, torch.true_divide)(elementwise)
 
 
