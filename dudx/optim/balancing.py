@@ -1,0 +1,74 @@
+"""Weights of a loss's terms, from the Jacobian's rows: a term counts the less the more it moves with the parameters.
+
+A term's weight is one over the mean squared length of its rows, so that no term's curvature drowns the others'. It is
+smoothed over steps, in logarithms.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+import torch
+from torch import Tensor
+
+from dudx import checks
+from dudx.errors import InputError
+from dudx.optim.rows import Jacobian
+from dudx.optim.solvers import Reduce
+from dudx.optim.terms import LeastSquares
+
+
+class Balance:
+    """The weights of terms, one for each equation.
+
+    Args:
+        rate: how much of a new weight is taken over at each step, above 0 and up to 1.
+        by: "mean" of the squared row lengths, or "median", which outliers such as a singular corner do not move.
+    """
+
+    def __init__(self, rate: float = 0.1, by: str = "mean"):
+        if isinstance(rate, bool) or not isinstance(rate, int | float) or not 0 < rate <= 1:
+            raise InputError(f"The rate of the weights is a number above 0, at most 1; got {rate!r}.")
+        self.rate, self.by = float(rate), checks.choice(by, ("mean", "median"), "by")
+        #: Smoothed mean squared row lengths, in the order of the equations; empty before the first step.
+        self.lengths = torch.zeros(0, dtype=torch.float64)
+
+    def weights(self, terms: Sequence[LeastSquares], parameters: Sequence[Tensor]) -> list[list[float]]:
+        """The weight of each equation of each term, to be used with any optimizer; now and then is enough."""
+        parts = [term.linearized(parameters, None)[1] for term in terms]
+        return self.of_rows(terms, parts, [None] * len(parts), lambda tensor: tensor)
+
+    def of_rows(
+        self,
+        terms: Sequence[LeastSquares],
+        parts: Sequence[Jacobian],
+        written: Sequence[Tensor | None],
+        reduce: Reduce,
+    ) -> list[list[float]]:
+        """The same for Jacobians that are known, in factors and perhaps also written out."""
+        found: Iterator[float] = iter(())
+        lengths: list[Tensor] = []
+        for term, part, rows in zip(terms, parts, written, strict=True):
+            if term.weight is None:
+                squares = part.squared_row_norms() if rows is None else rows.norm(dim=1).square_()
+                lengths.extend(squares.split(part.samples))
+        if lengths:
+            found = iter(self.update(lengths, reduce).tolist())
+        return [
+            [next(found) if term.weight is None else term.weight for _ in part.equations]
+            for term, part in zip(terms, parts, strict=True)
+        ]
+
+    def update(self, squared_lengths: list[Tensor], reduce: Reduce) -> Tensor:
+        """Take the rows' squared lengths of each equation into account; the weights, one for each equation."""
+        pairs = [
+            torch.stack([rows.sum() if self.by == "mean" else rows.median() * len(rows), rows.new_tensor(len(rows))])
+            for rows in squared_lengths
+        ]
+        summed = reduce(torch.stack(pairs).double())
+        now = (summed[:, 0] / summed[:, 1]).cpu().clamp(min=1e-300)
+        if len(self.lengths) != len(now):
+            self.lengths = now
+        else:
+            self.lengths = torch.exp((1 - self.rate) * self.lengths.log() + self.rate * now.log())
+        return 1 / self.lengths

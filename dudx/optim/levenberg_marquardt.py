@@ -1,0 +1,201 @@
+"""Levenberg and Marquardt's method for sums of squares of residuals."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from dudx import checks
+from dudx.errors import InputError, ModelError
+from dudx.optim.balancing import Balance
+from dudx.optim.conjugate import Free
+from dudx.optim.jacobian import checked_parameters
+from dudx.optim.randomness import Rewind
+from dudx.optim.search import Damping, Memory, Search, Step
+from dudx.optim.solvers import Kernel, Normal, Reduce, Solver, Workspace
+from dudx.optim.terms import LeastSquares, as_terms
+
+
+class LevenbergMarquardt:
+    """Steps -(JᵀJ + λ)⁻¹ Jᵀr for residuals r with Jacobian J, which converge where first-order methods creep.
+
+    ```python
+    optimizer = dudx.optim.LevenbergMarquardt(model.parameters())
+    for _ in range(200):
+        x, edge, g = draw()
+        loss = optimizer.step([
+            dudx.optim.Term(equation, model, x, dudx.Taylor()),
+            dudx.optim.Term(boundary, model, edge, dudx.Taylor(), data={"g": g}),
+        ])
+    ```
+
+    The loss is the sum over terms of weight times mean square. The damping λ falls while steps do what the linear
+    model predicts and rises where they do not (Nielsen); relative to the mean eigenvalue of JᵀJ it starts at `damping`.
+
+    Args:
+        parameters: of the network, and unknown constants of the residuals. Of any precision; the algebra is in double.
+        damping: the first one.
+        memory: the share of past batches' quadratic models that is kept, below 1, where each step draws new points
+            (recursive least squares); 0 where points stay for many steps.
+        acceleration: bend each step along the residuals' curvature (Transtrum and Sethna), which takes one more look at
+            the residuals; None does so unless the solver is "free".
+        adapt: False keeps the damping as it is and shortens a step that fails instead. With a small damping that is
+            Gauss-Newton's method with a line search, which for the residual of a PDE and its conditions is the
+            energy natural gradient.
+        solver: "normal" factorises JᵀJ, "kernel" JJᵀ, which is the same step and smaller with fewer samples than
+            parameters; "free" needs no matrix and takes `iterations` of conjugate gradients; "auto" chooses.
+        dense: with more parameters than this "auto" is "free".
+        balance: how automatic weights are found, for terms without a weight of their own.
+        iterations, tolerance: when conjugate gradients stop.
+        floor: the smallest damping.
+        tries: after so many dampings, or lengths, without a better loss a step is given up; the parameters stay.
+        reduce: sums a tensor over processes that each have points of their own, for torchrun:
+            `lambda t: (torch.distributed.all_reduce(t), t)[1]`.
+
+    With the same terms and the same random generators all steps are the same to the last bit; random numbers that an
+    engine such as SFD draws are the same in all that one step compares.
+    """
+
+    def __init__(
+        self,
+        parameters: Iterable[Tensor],
+        damping: float = 1e-3,
+        memory: float = 0.0,
+        acceleration: bool | None = None,
+        adapt: bool = True,
+        solver: str = "auto",
+        dense: int = 4000,
+        balance: Balance | None = None,
+        iterations: int = 12,
+        tolerance: float = 1e-2,
+        floor: float = 1e-14,
+        tries: int = 8,
+        reduce: Reduce | None = None,
+    ):
+        self.parameters = checked_parameters(parameters)
+        self._damping = Damping(checks.step(damping, "damping"), checks.step(floor, "floor"), bool(adapt))
+        if isinstance(memory, bool) or not isinstance(memory, int | float) or not 0 <= memory < 1:
+            raise InputError(f"The memory is the share of the past that is kept, from 0 to below 1; got {memory!r}.")
+        for name, number in (("tries", tries), ("iterations", iterations), ("dense", dense)):
+            if isinstance(number, bool) or not isinstance(number, int) or number < 1:
+                raise InputError(f"{name} must be a whole number, 1 or more; got {number!r}.")
+        checks.choice(solver, ("auto", "normal", "kernel", "free"), "solver")
+        self._sizes = [parameter.numel() for parameter in self.parameters]
+        if solver == "auto":
+            solver = "free" if sum(self._sizes) > dense else "dense"
+        if memory and solver not in ("normal", "dense"):
+            raise InputError(
+                f"A memory of past batches is a matrix of {sum(self._sizes)} × {sum(self._sizes)}, which the solver "
+                f"{solver!r} does without; use memory=0, or solver='normal'."
+            )
+        if reduce is not None and solver == "kernel":
+            raise InputError("A kernel pairs samples, which processes do not share; use solver='normal' or 'free'.")
+        self.solver, self.tries = solver, tries
+        self._memory = Memory(float(memory))
+        self.acceleration = solver != "free" if acceleration is None else bool(acceleration)
+        self.iterations, self.tolerance = iterations, checks.step(tolerance, "tolerance")
+        self.balance = Balance() if balance is None else balance
+        self._reduce: Reduce = reduce or (lambda tensor: tensor)
+        self._alone = reduce is None
+        self._workspace = Workspace()
+        #: What happened in the last step.
+        self.last: Step | None = None
+
+    # -- a step --------------------------------------------------------------------------------------------------
+
+    def step(self, terms: Sequence[Any]) -> float:
+        """One step; the loss before it.
+
+        Args:
+            terms: each a `Term`, or a function without arguments that returns residuals (B,), differentiable in the
+                parameters.
+        """
+        given = as_terms(terms)
+        rewind = Rewind(generator for term in given for generator in term.generators())
+        r, factors, weights, solver = self._linearized(given)
+        if not math.isfinite(float(self._reduce(r.dot(r)))):
+            raise ModelError(
+                "The residuals are not finite where the step starts; look at the network's initial values and points."
+            )
+        search = Search(
+            given, rewind, r, factors, solver, self._vector(), self._assign, self._reduce, self.acceleration
+        )
+        found = search.run(self._damping, self._memory, self.tries)
+        self.last = replace(found, weights=tuple(tuple(of_term) for of_term in weights))
+        return found.loss
+
+    @property
+    def damping(self) -> float:
+        """The present damping, relative to the mean eigenvalue."""
+        return self._damping.value
+
+    def _linearized(self, terms: Sequence[LeastSquares]) -> tuple[Tensor, Tensor, list[list[float]], Solver]:
+        """Weighted residuals, the factors that weight them, the weights and the linear algebra of this step."""
+        free = self.solver == "free"
+        pairs = [term.linearized(self.parameters, torch.float64 if free else None) for term in terms]
+        values, parts = [r.double() for r, _ in pairs], [part for _, part in pairs]
+        counts = [len(r) for r in values]
+        j = None if free else self._workspace("jacobian", sum(counts), sum(self._sizes), values[0].device)
+        blocks = [None] * len(parts) if j is None else [p.dense(b) for p, b in zip(parts, j.split(counts), strict=True)]
+        weights = self.balance.of_rows(terms, parts, blocks, self._reduce)
+        factors = [
+            torch.cat([r.new_full((part.samples,), math.sqrt(weight / part.samples)) for weight in of_term])
+            for r, part, of_term in zip(values, parts, weights, strict=True)
+        ]
+        r = torch.cat(values) * torch.cat(factors)
+        if j is None:
+            solver = Free(parts, factors, r, self._reduce, self.iterations, self.tolerance)
+        else:
+            solver = self._dense_solver(j.mul_(torch.cat(factors)[:, None]), r)
+        return r, torch.cat(factors), weights, solver
+
+    def _dense_solver(self, j: Tensor, r: Tensor) -> Solver:
+        fewer = self.solver == "kernel" or (self.solver == "dense" and self._alone and len(j) < j.shape[1])
+        if fewer and not self._memory.share:
+            return Kernel(j, r, self._workspace)
+        return Normal(j, r, self._workspace, self._reduce, self._memory.past)
+
+    # -- parameters as one vector --------------------------------------------------------------------------------
+
+    @torch.no_grad()
+    def _vector(self) -> Tensor:
+        return torch.cat([parameter.reshape(-1).double() for parameter in self.parameters])
+
+    @torch.no_grad()
+    def _assign(self, vector: Tensor) -> None:
+        for parameter, part in zip(self.parameters, vector.split(self._sizes), strict=True):
+            parameter.copy_(part.view_as(parameter))
+
+    # -- checkpoints ---------------------------------------------------------------------------------------------
+
+    def state_dict(self) -> dict[str, Any]:
+        """Plain numbers and tensors, with which training goes on as if it had not been interrupted."""
+        return {
+            "damping": self._damping.value,
+            "floor": self._damping.floor,
+            "growth": self._damping.growth,
+            "lengths": self.balance.lengths.clone(),
+            "past": None if self._memory.past is None else [tensor.clone() for tensor in self._memory.past],
+        }
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Go on from a state that `state_dict` gave."""
+        wanted = {"damping", "floor", "growth", "lengths", "past"}
+        if not isinstance(state, Mapping) or set(state) != wanted:
+            got = sorted(state) if isinstance(state, Mapping) else type(state).__name__
+            raise InputError(f"The state of LevenbergMarquardt has the entries {sorted(wanted)}; got {got}.")
+        past = state["past"]
+        if past is not None and len(past[1]) != sum(self._sizes):
+            raise InputError(
+                f"The state is that of {len(past[1])} parameters, and the optimizer has {sum(self._sizes)}."
+            )
+        value, floor, growth = (float(state[key]) for key in ("damping", "floor", "growth"))
+        self._damping = Damping(value, floor, self._damping.adapt, growth)
+        self.balance.lengths = state["lengths"].clone().cpu()
+        device = self.parameters[0].device
+        self._memory.past = None if past is None else (past[0].clone().to(device), past[1].clone().to(device))
