@@ -3,7 +3,10 @@
 from dudx.border import evaluate
 from dudx.compile.graphs import CompilationWarning
 from dudx.coupling.explanation import Explanation, explain
+from dudx.coupling.isolated import Isolated
 from dudx.coupling.isolation import frozen, isolate, mixing_rule
+from dudx.coupling.measuring import RelativeError
+from dudx.coupling.mixing import Mixing
 from dudx.coupling.running import running_statistics
 from dudx.engines.autodiff import AD
 from dudx.engines.base import Engine
@@ -50,11 +53,14 @@ __all__ = [
     "Explanation",
     "Field",
     "InputError",
+    "Isolated",
     "Laplacian",
+    "Mixing",
     "ModelError",
     "Operator",
     "PerSampleAD",
     "Recommendation",
+    "RelativeError",
     "Residual",
     "StepNotSetError",
     "Taylor",

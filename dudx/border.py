@@ -37,9 +37,12 @@ def evaluate(
 
     Example:
         >>> x = torch.tensor([[1.0, 2.0], [3.0, 4.0]])
-        >>> dudx.evaluate(lambda x: (x**3).sum(1, keepdim=True), x, dudx.Laplacian(), dudx.AD())  # 6x + 6y
-        tensor([[18.],
-                [42.]])
+        >>> cubes = lambda x: (x**3).sum(1, keepdim=True)
+        >>> dudx.evaluate(cubes, x, dudx.Laplacian(), dudx.AD()).tolist()  # 6x + 6y
+        [[18.0], [42.0]]
+        >>> value, u_x = dudx.evaluate(cubes, x, [dudx.D(), dudx.D(0)], dudx.AD())
+        >>> u_x.tolist()
+        [[3.0], [27.0]]
     """
     found = derivatives(model, x, fitting(operators, checks.batch(x)), engine)
     return found[0] if isinstance(operators, Operator) else tuple(found)

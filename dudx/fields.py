@@ -81,8 +81,6 @@ class Linear:
 
     def same(self, other: Linear) -> bool:
         """Whether it is the same expression; directions that are computed anew at each call count by their values."""
-        if self is other:
-            return True
         return self.shape == other.shape and all(map(torch.equal, self._directions(), other._directions()))
 
     @property
@@ -118,7 +116,15 @@ class Values(Protocol):
 
 
 class Field:
-    """An output of the network inside a residual, or an expression made of such outputs and their derivatives."""
+    """An output of the network inside a residual, or an expression made of such outputs and their derivatives.
+
+    Example:
+        >>> def heat(u):  # u is a field
+        ...     assert isinstance(u, dudx.Field)
+        ...     return u.t - u.laplacian("x", "y")
+        >>> dudx.Residual(heat, inputs=("x", "y", "t"))(torch.nn.Linear(3, 1), torch.rand(5, 3), dudx.AD()).shape
+        torch.Size([5, 1])
+    """
 
     # Lets numpy's scalars stand on the left of a product: they would otherwise try to make an array of us.
     __array_ufunc__ = None

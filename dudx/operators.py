@@ -61,7 +61,13 @@ Term = Partial | Directional
 
 
 class Operator:
-    """A linear combination of partial and directional derivatives."""
+    """A linear combination of partial and directional derivatives.
+
+    Example:
+        >>> heat = dudx.D(1) - 0.1 * dudx.D(0, 0)
+        >>> isinstance(heat, dudx.Operator), sorted(heat.orders)
+        (True, [1, 2])
+    """
 
     __slots__ = ("_hash", "holds_vectors", "terms")
     # Lets numpy's scalars stand on the left of a product: they would otherwise try to make an array of us.
@@ -158,7 +164,14 @@ def _expanded(operator: Operator, dimensions: int) -> Operator:
 
 
 def D(*axes: int) -> Operator:
-    """The partial derivative along the given axes: `D()` is the value, `D(0, 1)` is ∂²/∂x₀∂x₁."""
+    """The partial derivative along the given axes: `D()` is the value, `D(0, 1)` is ∂²/∂x₀∂x₁.
+
+    Example:
+        >>> x = torch.rand(10, 2, dtype=torch.float64)
+        >>> value, mixed = dudx.evaluate(lambda x: x[:, :1] ** 2 * x[:, 1:], x, [dudx.D(), dudx.D(0, 1)], dudx.AD())
+        >>> torch.allclose(mixed, 2 * x[:, :1])
+        True
+    """
     for axis in axes:
         if isinstance(axis, bool) or not isinstance(axis, numbers.Integral) or axis < 0:
             raise InputError(f"D takes the numbers of input columns, 0 or more; got {axis!r}.")
@@ -166,7 +179,14 @@ def D(*axes: int) -> Operator:
 
 
 def Laplacian(axes: Iterable[int] | None = None) -> Operator:
-    """The sum of the second derivatives along `axes`, or along every input when `axes` is None."""
+    """The sum of the second derivatives along `axes`, or along every input when `axes` is None.
+
+    Example:
+        >>> x = torch.rand(10, 2, dtype=torch.float64)
+        >>> both = dudx.evaluate(lambda x: (x**2).sum(1, keepdim=True), x, dudx.Laplacian(), dudx.Taylor())
+        >>> torch.allclose(both, torch.full_like(both, 4.0))
+        True
+    """
     if axes is None:
         return Operator({Partial((), 1): 1.0})
     if not isinstance(axes, Iterable):
@@ -182,6 +202,12 @@ def Along(v: Tensor, order: int = 1) -> Operator:
     """The derivative of the given order along `v`, a (B, d) tensor with a vector for each point.
 
     The vector is held constant and need not have unit length: order n scales with the n-th power of its length.
+
+    Example:
+        >>> x, v = torch.rand(2, 10, 2, dtype=torch.float64)
+        >>> slope = dudx.evaluate(lambda x: 3 * x[:, :1] + x[:, 1:], x, dudx.Along(v), dudx.AD())
+        >>> torch.allclose(slope, 3 * v[:, :1] + v[:, 1:])
+        True
     """
     if not isinstance(v, Tensor) or v.ndim != 2 or not v.is_floating_point():
         got = f"a tensor of shape {tuple(v.shape)} and {v.dtype}" if isinstance(v, Tensor) else type(v).__name__
@@ -202,6 +228,13 @@ def random_laplacian(x: Tensor, samples: int = 1, kind: str = "axes", generator:
         kind: "axes" draws different axes, scaled by √d: no variance where all ∂²u/∂x_k² are equal, none at all for
             samples = d. "dense" draws vectors of ±1 (Hutchinson): no variance where the Hessian is diagonal.
         generator: makes the draws repeatable.
+
+    Example:
+        >>> x = torch.rand(10, 100)
+        >>> estimate = dudx.random_laplacian(x, samples=8)
+        >>> value = dudx.evaluate(lambda x: (x**2).sum(1, keepdim=True), x, estimate, dudx.Taylor())
+        >>> torch.allclose(value, torch.full_like(value, 200.0))  # exact here: the same along every axis
+        True
     """
     x = checks.points(x)
     checks.choice(kind, ("axes", "dense"), "kind")

@@ -41,11 +41,6 @@ def forget_compiled_code() -> None:
     torch._dynamo.reset()
 
 
-def import_compiler() -> None:
-    """Import once what optimizers and automatic differentiation import where they are used, which takes seconds."""
-    importlib.import_module("torch._dynamo")
-
-
 def mps_generator() -> torch.Generator:
     """What networks on Apple's GPUs draw random numbers from, to be put back after a probe: it has no public name."""
     return torch.mps._get_default_mps_generator()

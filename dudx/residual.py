@@ -40,6 +40,13 @@ class Residual(Generic[Result]):
 
     A number in the function stays symbolic; a tensor, such as an `nn.Parameter` to be learned, is multiplied with the
     computed derivative and so gets a gradient.
+
+    Example:
+        >>> model, x = torch.nn.Linear(2, 1), torch.rand(10, 2)
+        >>> burgers = dudx.Residual(lambda u: u.t + u * u.x - 0.01 * u.xx, inputs=("x", "t"))
+        >>> burgers(model, x, dudx.Taylor()).shape
+        torch.Size([10, 1])
+        >>> burgers.loss(model, x, dudx.Taylor()).backward()
     """
 
     @overload

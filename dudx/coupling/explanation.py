@@ -28,7 +28,13 @@ _BUDGET = 2**16
 
 @dataclass(frozen=True, repr=False)
 class Explanation:
-    """What `explain` found; its `repr` is the report."""
+    """What `explain` found; its `repr` is the report.
+
+    Example:
+        >>> found = dudx.explain(torch.nn.Linear(2, 1), torch.rand(32, 2))
+        >>> isinstance(found, dudx.Explanation), found.coupled
+        (True, False)
+    """
 
     network: str
     #: "training", "evaluation", "mixed" where modules differ, or "function" where there are none.
@@ -102,6 +108,12 @@ def explain(model: Model, x: Tensor, points: int = 128) -> Explanation:
         x: a batch as it is used in training, (B, d).
         points: how many of them the errors are measured at, spread over x and as a batch of their own; in many
             dimensions fewer are taken, so that it stays quick.
+
+    Example:
+        >>> model = torch.nn.Sequential(torch.nn.Linear(2, 4), torch.nn.BatchNorm1d(4), torch.nn.Linear(4, 1))
+        >>> found = dudx.explain(model, torch.rand(32, 2))
+        >>> found.coupled, [module.type for module in found.modules]
+        (True, ['BatchNorm1d'])
     """
     x = checks.points(x).detach()
     model = checks.model(getattr(model, "_orig_mod", model), x)  # a compiled module cannot be looked into

@@ -36,6 +36,12 @@ class Isolated(Pointwise, ABC):
         context: the batch, (B, d).
         update_statistics: whether running statistics follow the context, once a call.
         places: the samples that rows belong to; None means all of them, in order.
+
+    Example:
+        >>> x = torch.rand(10, 1, dtype=torch.float64)
+        >>> isolated = dudx.isolate(lambda x: x - x.mean(0), x)
+        >>> isinstance(isolated, dudx.Isolated), isolated(x.repeat(3, 1)).shape  # blocks of rows, as stencils have them
+        (True, torch.Size([30, 1]))
     """
 
     #: How it is computed, for a person.

@@ -53,6 +53,13 @@ def isolate(
         approximate: all rows together also where samples mix in several layers. The reaction of the others' hidden
             states to sample i is left out then, which is of the order of one over the batch size; `.error` says how
             much that is here. A function without a rule is refused.
+
+    Example:
+        >>> x = torch.rand(10, 1, dtype=torch.float64)
+        >>> centred = lambda x: x - x.mean(0)
+        >>> slope = dudx.evaluate(dudx.isolate(centred, x), x, dudx.D(0), dudx.AD())
+        >>> torch.allclose(slope, torch.full_like(slope, 1 - 1 / 10))  # a sample's own share of the mean
+        True
     """
     if exact and approximate:
         raise InputError("exact and approximate exclude each other; choose one.")
@@ -81,6 +88,13 @@ def frozen(model: Model, context: Tensor, update_statistics: bool = True) -> Iso
         model: a network with batch norm in training mode, attention over the batch, or reductions over it.
         context: the batch, (B, d); gradients of parameters flow through it too.
         update_statistics: as in `isolate`.
+
+    Example:
+        >>> x = torch.rand(10, 1, dtype=torch.float64)
+        >>> seen = dudx.frozen(lambda x: x - x.mean(0), x)
+        >>> slope = dudx.evaluate(seen, torch.rand(4, 1, dtype=torch.float64), dudx.D(0), dudx.AD())
+        >>> torch.allclose(slope, torch.ones_like(slope))  # the mean does not move
+        True
     """
     network = OnePass(model, _checked(model, context), update_statistics, replace=False)
     _looked_at(network, "frozen", verified, None)

@@ -27,7 +27,14 @@ ROWS = 13
 
 @dataclass(frozen=True)
 class Mixing:
-    """A module whose rows influence each other even where the rows that go in do not."""
+    """A module whose rows influence each other even where the rows that go in do not.
+
+    Example:
+        >>> model = torch.nn.Sequential(torch.nn.Linear(2, 4), torch.nn.BatchNorm1d(4))
+        >>> (layer,) = dudx.explain(model, torch.rand(32, 2)).modules
+        >>> isinstance(layer, dudx.Mixing), layer.name
+        (True, '1')
+    """
 
     #: As in `model.named_modules()`; empty for the network's own code, and for a function.
     name: str

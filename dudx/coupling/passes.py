@@ -32,6 +32,11 @@ def mixing_rule(
         functions: the torch functions it is for.
         context: called as `context(context_pass, function, *args, **kwargs)` for the context by itself, instead of the
             function; what it puts in `context_pass.note` the rule finds in `rows.note`.
+
+    Example:
+        >>> @dudx.mixing_rule(torch.logcumsumexp)
+        ... def along_features(rows, function, x, dim):
+        ...     return function(x, dim)  # over features each row is by itself
     """
 
     def register(rule: Callable[..., Any]) -> Callable[..., Any]:

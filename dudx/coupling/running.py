@@ -30,6 +30,14 @@ def running_statistics(model: Model, x: Tensor | None = None) -> Iterator[Model]
         model: the network; its batch norm layers are in evaluation mode inside the block, everything else stays.
         x: the batch, (B, d), by which running statistics are updated once, on entering the block, from what the layers
             see while they already normalise by them; None leaves the statistics as they are.
+
+    Example:
+        >>> model = torch.nn.Sequential(torch.nn.Linear(2, 4), torch.nn.BatchNorm1d(4), torch.nn.Linear(4, 1))
+        >>> x = torch.rand(16, 2)
+        >>> with dudx.running_statistics(model, x):
+        ...     inside = dudx.coupled(model, x)
+        >>> inside, dudx.coupled(model, x)
+        (False, True)
     """
     layers = [module for module in modules_of(model) if isinstance(module, BatchNorm) and module.training]
     for layer in layers:

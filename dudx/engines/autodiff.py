@@ -26,6 +26,12 @@ class AD(Engine):
 
     Each sample's derivative is read off the derivative of the sum over samples, which is right only while samples do
     not influence each other; `coupled="ignore"` computes that sum for coupled networks as well.
+
+    Example:
+        >>> x = torch.rand(10, 2, dtype=torch.float64)
+        >>> laplacian = dudx.evaluate(lambda x: torch.sin(x[:, :1]) * x[:, 1:], x, dudx.Laplacian(), dudx.AD())
+        >>> torch.allclose(laplacian, -torch.sin(x[:, :1]) * x[:, 1:])
+        True
     """
 
     name = "ad"

@@ -46,6 +46,14 @@ class Engine(ABC):
     A new engine is one class with one method, `derivatives`. It gets checked points, and operators whose terms are
     `Partial` (with `axes` only) and `Directional`, and returns one (B, m) tensor for each operator, differentiable
     with respect to the model's parameters. It calls the model through `checks.forward`.
+
+    Example:
+        >>> class Doubled(dudx.Engine):
+        ...     def derivatives(self, model, x, operators):
+        ...         return [2 * value for value in dudx.AD().derivatives(model, x, operators)]
+        >>> twice = dudx.evaluate(torch.sin, torch.zeros(3, 1), dudx.D(0), Doubled())
+        >>> twice.flatten().tolist()
+        [2.0, 2.0, 2.0]
     """
 
     #: The word for it in settings and on the command line; an engine without one is not listed.

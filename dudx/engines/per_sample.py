@@ -29,6 +29,12 @@ class PerSampleAD(Engine):
         chunk: how many samples are vectorised at once; None chooses it so that about 2¹⁵ rows pass at once.
 
     Running statistics of batch norm layers are neither used nor updated by the evaluation.
+
+    Example:
+        >>> x = torch.rand(10, 1, dtype=torch.float64)
+        >>> slope = dudx.evaluate(lambda x: x - x.mean(0), x, dudx.D(0), dudx.PerSampleAD())
+        >>> torch.allclose(slope, torch.full_like(slope, 1 - 1 / 10))  # a sample's own share of the mean
+        True
     """
 
     name = "per-sample"

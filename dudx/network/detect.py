@@ -38,6 +38,11 @@ def coupled(model: Model, x: Tensor) -> bool:
 
     Decided numerically: some rows are moved, and the outputs of the others are compared. The model's buffers
     (running statistics) and the random state are left as they were.
+
+    Example:
+        >>> x = torch.rand(10, 2)
+        >>> dudx.coupled(torch.sin, x), dudx.coupled(lambda x: x - x.mean(0), x)
+        (False, True)
     """
     x = checks.points(x)
     return _probe(checks.model(model, x), x)

@@ -37,7 +37,13 @@ _RANGES = {
 
 @dataclass(frozen=True)
 class Calibration:
-    """The error curve of finite differences and the step at its minimum."""
+    """The error curve of finite differences and the step at its minimum.
+
+    Example:
+        >>> curve = dudx.find_eps(torch.sin, torch.rand(100, 1, dtype=torch.float64), order=2)
+        >>> isinstance(curve, dudx.Calibration), len(curve.steps) == len(curve.rmse)
+        (True, True)
+    """
 
     order: int
     step: float
@@ -82,6 +88,12 @@ def find_eps(
             from how much neighbouring steps disagree.
         max_rows: how many rows pass through the network at once, which bounds the memory; an isolated network takes
             all of its samples at once, however many these are.
+
+    Example:
+        >>> x = torch.rand(100, 1, dtype=torch.float64)
+        >>> curve = dudx.find_eps(torch.sin, x, order=1)
+        >>> 1e-7 < curve.step < 1e-3
+        True
     """
     x = checks.points(x).detach()
     model = checks.model(model, x)

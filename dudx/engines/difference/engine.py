@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import math
 from abc import abstractmethod
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, Self, TypeVar
+from typing import Any, Self
 
 import torch
 from torch import Tensor, nn
@@ -17,32 +17,9 @@ from dudx.engines.autodiff import AD
 from dudx.engines.base import Engine, Prepared, RowsPerPoint
 from dudx.engines.difference.calibration import Calibration, find_eps
 from dudx.engines.difference.plan import HALF, Step, prepare
+from dudx.engines.difference.steps import ByOrder, as_step, fitting_step, step_by_order
 from dudx.errors import InputError, StepNotSetError
 from dudx.operators import Directional, Operator, fitting, orders_of
-
-Value = TypeVar("Value")
-
-
-class ByOrder(Mapping[int, Value]):
-    """Something for each derivative order, which cannot be changed: an engine that holds it can be hashed."""
-
-    def __init__(self, values: Mapping[int, Value] | None = None):
-        self._values = dict(values or {})
-
-    def __getitem__(self, order: int) -> Value:
-        return self._values[order]
-
-    def __iter__(self) -> Iterator[int]:
-        return iter(self._values)
-
-    def __len__(self) -> int:
-        return len(self._values)
-
-    def __hash__(self) -> int:
-        return hash(frozenset(self._values.items()))
-
-    def __repr__(self) -> str:
-        return repr(self._values)
 
 
 @dataclass(frozen=True)
@@ -150,6 +127,12 @@ class FD(Difference):
     Args:
         step: the step, or one for each axis.
         accuracy: the even order of convergence in the step.
+
+    Example:
+        >>> x = torch.rand(10, 1, dtype=torch.float64)
+        >>> slope = dudx.evaluate(torch.sin, x, dudx.D(0), dudx.FD(step=1e-4))
+        >>> torch.allclose(slope, torch.cos(x), atol=1e-8)
+        True
     """
 
     name = "fd"
@@ -175,14 +158,14 @@ class FD(Difference):
     def __post_init__(self) -> None:
         self._check()
         if self.step is not None:
-            object.__setattr__(self, "step", _step(self.step))
+            object.__setattr__(self, "step", as_step(self.step))
 
     def steps_for(self, orders: Collection[int], x: Tensor) -> dict[int, Step]:
         if self.step is None:
             if orders:
                 raise self._unset()
             return {}
-        step = _fitting(self.step, x) if isinstance(self.step, tuple) else self.step
+        step = fitting_step(self.step, x) if isinstance(self.step, tuple) else self.step
         return dict.fromkeys(orders, step)
 
     def with_calibrations(self, calibrations: Mapping[int, Calibration]) -> Self:
@@ -199,6 +182,13 @@ class EFD(Difference):
     Args:
         steps: a step for each derivative order, `{1: 5e-3, 2: 3e-2}`; a step may be a number for each axis.
         accuracy: the even order of convergence in the step.
+
+    Example:
+        >>> x = torch.rand(10, 1, dtype=torch.float64)
+        >>> engine = dudx.EFD(steps={1: 1e-5, 2: 1e-3})
+        >>> first, second = dudx.evaluate(torch.sin, x, [dudx.D(0), dudx.D(0, 0)], engine)
+        >>> torch.allclose(first, torch.cos(x), atol=1e-8), torch.allclose(second, -torch.sin(x), atol=1e-6)
+        (True, True)
     """
 
     name = "efd"
@@ -225,7 +215,7 @@ class EFD(Difference):
     def __post_init__(self) -> None:
         self._check()
         if self.steps is not None:
-            object.__setattr__(self, "steps", _step_by_order(self.steps, "EFD"))
+            object.__setattr__(self, "steps", step_by_order(self.steps, "EFD"))
 
     def steps_for(self, orders: Collection[int], x: Tensor) -> dict[int, Step]:
         if self.steps is None and orders:
@@ -237,7 +227,7 @@ class EFD(Difference):
                 f"EFD has no step for derivatives of order {missing[0]} (it has orders {sorted(given)}): add one, or "
                 "call calibrated with operators of that order."
             )
-        return {order: _fitting(given[order], x) for order in orders}
+        return {order: fitting_step(given[order], x) for order in orders}
 
     def with_calibrations(self, calibrations: Mapping[int, Calibration]) -> Self:
         steps = {order: found.step for order, found in calibrations.items()}
@@ -252,6 +242,13 @@ class SFD(Difference):
         steps: the optimal steps by order, `{1: 5e-3, 2: 3e-2}`, or just the two ends of the range.
         accuracy: the even order of convergence in the step.
         generator: makes the random steps repeatable by themselves; without one, torch's global generator is used.
+
+    Example:
+        >>> x = torch.rand(10, 1, dtype=torch.float64)
+        >>> engine = dudx.SFD(steps=(1e-5, 1e-4), generator=torch.Generator().manual_seed(0))
+        >>> slope = dudx.evaluate(torch.sin, x, dudx.D(0), engine)
+        >>> torch.allclose(slope, torch.cos(x), atol=1e-8)
+        True
     """
 
     name = "sfd"
@@ -270,7 +267,7 @@ class SFD(Difference):
         if self.steps is None:
             return
         if isinstance(self.steps, Mapping):
-            object.__setattr__(self, "steps", _step_by_order(self.steps, "SFD"))
+            object.__setattr__(self, "steps", step_by_order(self.steps, "SFD"))
         elif not isinstance(self.steps, Sequence) or len(self.steps) != 2:
             raise InputError(f"SFD takes steps={{1: a, 2: b}} or the ends of a range (a, b); got {self.steps!r}.")
         else:
@@ -310,30 +307,6 @@ class SFD(Difference):
     def with_calibrations(self, calibrations: Mapping[int, Calibration]) -> Self:
         steps = {order: found.step for order, found in calibrations.items()}
         return replace(self, steps=steps, calibrations=ByOrder(calibrations)) if steps else self
-
-
-def _step(value: object) -> float | tuple[float, ...]:
-    if isinstance(value, Sequence) and not isinstance(value, str):
-        if not value:
-            raise InputError("A step for each axis must name at least one axis; got an empty sequence.")
-        return tuple(checks.step(one, "step of each axis") for one in value)
-    return checks.step(value)
-
-
-def _step_by_order(steps: object, name: str) -> ByOrder[float | tuple[float, ...]]:
-    if not isinstance(steps, Mapping) or not steps:
-        raise InputError(f"{name} takes a step for each derivative order, steps={{1: 1e-2, 2: 5e-2}}; got {steps!r}.")
-    for order in steps:
-        if isinstance(order, bool) or not isinstance(order, int) or order < 1:
-            raise InputError(f"The keys of {name}'s steps are derivative orders, 1 or more; got {order!r}.")
-    return ByOrder({order: _step(step) for order, step in steps.items()})
-
-
-def _fitting(step: float | tuple[float, ...] | None, x: Tensor) -> float | tuple[float, ...]:
-    assert step is not None
-    if isinstance(step, tuple) and len(step) != x.shape[1]:
-        raise InputError(f"The engine has steps for {len(step)} axes and the points have {x.shape[1]} columns.")
-    return step
 
 
 def _axes_by_order(operators: Iterable[Operator], dimensions: int) -> dict[int, set[int]]:

@@ -29,6 +29,12 @@ class Taylor(Engine):
 
     As few derivatives as can be pass through the network together, an operator as one of them: Burgers' residual takes
     three streams with the value, the Laplacian in d variables d + 2, the biharmonic operator in the plane nine.
+
+    Example:
+        >>> x = torch.rand(10, 1, dtype=torch.float64)
+        >>> fourth = dudx.evaluate(torch.sin, x, dudx.D(0, 0, 0, 0), dudx.Taylor())
+        >>> torch.allclose(fourth, torch.sin(x))
+        True
     """
 
     name = "taylor"

@@ -25,6 +25,14 @@ def taylor_rule(*functions: object) -> Callable[[Callable[..., Any]], Callable[.
 
     The rule is called with the function's own arguments, of which at least one is a jet, and returns a jet. Most rules
     are a line in terms of functions that have one: `taylor_rule(F.softsign)(lambda x: x / (1 + torch.abs(x)))`.
+
+    Example:
+        >>> @dudx.taylor_rule(torch.special.logit)
+        ... def logit(x):
+        ...     return torch.log(x / (1 - x))
+        >>> x = torch.full((1, 1), 0.5)
+        >>> dudx.evaluate(torch.special.logit, x, dudx.D(0), dudx.Taylor()).item()
+        4.0
     """
 
     def register(rule: Callable[..., Any]) -> Callable[..., Any]:
