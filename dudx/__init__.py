@@ -1,5 +1,6 @@
 """Derivatives of neural networks with respect to their inputs, by interchangeable engines."""
 
+from dudx import optim
 from dudx.border import evaluate
 from dudx.compile.graphs import CompilationWarning
 from dudx.coupling.explanation import Explanation, explain
@@ -74,6 +75,7 @@ __all__ = [
     "isolate",
     "keep_freed_memory",
     "mixing_rule",
+    "optim",
     "random_laplacian",
     "recommend",
     "running_statistics",

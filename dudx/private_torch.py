@@ -20,6 +20,10 @@ from torch.nn.modules import batchnorm as _batchnorm
 #: longer than most rules. Where torch does not tell, they always do.
 modes_active: Callable[[], int] = getattr(torch._C, "_len_torch_function_stack", lambda: 1)
 
+#: Whether torch.func's transforms are at work, inside of which rows of a batch cannot be told apart. Where torch does
+#: not tell, each sample's gradient is computed row by row.
+transforms_active: Callable[[], bool] = getattr(torch._C, "_are_functorch_transforms_active", lambda: True)
+
 #: The base of all batch norm layers: torch has no public name for "any batch norm". There is no way without it.
 BatchNorm = _batchnorm._BatchNorm
 

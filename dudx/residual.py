@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Hashable, Mapping, Sequence
-from typing import Any, Generic, TypeVar, overload
+from typing import Any, ClassVar, Generic, TypeVar, overload
 
 import torch
 from torch import Tensor
@@ -48,6 +48,9 @@ class Residual(Generic[Result]):
         torch.Size([10, 1])
         >>> burgers.loss(model, x, dudx.Taylor()).backward()
     """
+
+    #: What computes each sample's gradient: a room above this one, which puts it here.
+    _row_gradients: ClassVar[Callable[..., tuple[Tensor, Tensor]]]
 
     @overload
     def __init__(
@@ -131,6 +134,18 @@ class Residual(Generic[Result]):
     def loss(self, model: Model, x: Tensor, engine: Engine, **data: Tensor) -> Tensor:
         """The mean square of the residual, summed over the equations; with `compile` one compiled graph."""
         return self._evaluated(model, x, engine, data, _mean_square)
+
+    def jacobian(
+        self,
+        model: Model,
+        x: Tensor,
+        engine: Engine,
+        parameters: Sequence[Tensor] | None = None,
+        out: Tensor | None = None,
+        **data: Tensor,
+    ) -> tuple[Tensor, Tensor]:
+        """The residual (N,) and each sample's gradient in all parameters (N, P); see `dudx.optim.jacobian`."""
+        return self._row_gradients(self, model, x, engine, parameters, out, **data)
 
     def _evaluated(
         self, model: Model, x: Tensor, engine: Engine, data: Mapping[str, Tensor], finish: Callable[[Any], Any]

@@ -1,4 +1,13 @@
-"""Each sample's gradient of a residual, and an optimizer that uses it."""
+"""Each sample's gradient of a residual, and an optimizer that uses it.
+
+Example:
+    >>> model, x = torch.nn.Linear(1, 1).double(), torch.rand(20, 1, dtype=torch.float64)
+    >>> line = dudx.Residual(lambda u, x: u.x - 2 + u - 2 * x, inputs=("x",))
+    >>> optimizer = dudx.optim.LevenbergMarquardt(model.parameters())
+    >>> losses = [optimizer.step([dudx.optim.Term(line, model, x, dudx.Taylor())]) for _ in range(5)]
+    >>> losses[-1] < 1e-12
+    True
+"""
 
 from dudx.optim.balancing import Balance
 from dudx.optim.jacobian import jacobian, linearize

@@ -62,6 +62,9 @@ def jacobian(
     return values, linear.dense(out)
 
 
+Residual._row_gradients = staticmethod(jacobian)
+
+
 def linearize(
     residual: Residual,
     model: Model,

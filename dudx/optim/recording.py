@@ -21,6 +21,7 @@ from torch.autograd import Function
 from torch.overrides import TorchFunctionMode
 
 from dudx.engines.taylor.jet import Jet
+from dudx.private_torch import transforms_active
 
 #: What to do for a torch function that has a root among its arguments: rule(recorder, function, args, kwargs).
 #: A rule that does not know what to do returns NotImplemented.
@@ -209,7 +210,7 @@ class Recorder(TorchFunctionMode):
             self._away
             or not any(id(leaf) in self._by_id for leaf in given)
             or not torch.is_grad_enabled()
-            or torch._C._are_functorch_transforms_active()
+            or transforms_active()
         ):
             return func(*args, **kwargs) if stand_in is None else stand_in.__torch_function__(func, types, args, kwargs)
         rule = RULES.get(func)

@@ -18,6 +18,7 @@ from dudx.lab.run.folder import LOCK, make_run_folder, settings_of
 from dudx.lab.run.ranks import Ranks
 from dudx.lab.run.settings import Settings, validated
 from dudx.lab.run.trainer import Trainer
+from dudx.memory import keep_freed_memory
 
 
 def train(
@@ -46,6 +47,7 @@ def train(
         raise InputError(f"There is a run in {str(folder)!r} already; go on with --resume or choose another --out.")
     if settings.threads:
         torch.set_num_threads(settings.threads)
+    keep_freed_memory()
     # Everything that can be wrong with the settings comes to light here, before the folder is made.
     trainer = Trainer(problem_named(settings.problem), settings, folder, ranks, saved)
     if not begun:
