@@ -1,6 +1,7 @@
 """A full training step on a network as small as most PINNs are, as a multiple of plain autograd's time.
 
-Every subject takes its step in turn, so that whatever else the machine does falls on all of them; the median counts.
+Every subject takes ten steps in turn, so that whatever else the machine does falls on all of them, and each finds its
+code in the processor's caches as it does in training; the median of all steps counts.
 
     python benchmarks/small_networks.py            # 3×24 tanh, 256 and 1024 points, Burgers and Poisson, one thread
 """
@@ -20,6 +21,8 @@ import dudx
 
 NU = 0.01 / torch.pi
 Step = Callable[[], None]
+#: What a subject takes before the next one does.
+STEPS = 10
 
 
 def network(width: int, depth: int) -> nn.Module:
@@ -88,12 +91,13 @@ def steps(problem: str, model: nn.Module, x: Tensor) -> dict[str, Step]:
 def measured(subjects: dict[str, Step], repeats: int, clock: Callable[[], float]) -> dict[str, float]:
     """The median time of each."""
     times: dict[str, list[float]] = {name: [] for name in subjects}
-    for round_ in range(repeats + 10):
+    for round_ in range(1 + repeats // STEPS):
         for name, step in subjects.items():
-            start = clock()
-            step()
-            if round_ >= 10:
-                times[name].append(clock() - start)
+            for _ in range(STEPS):
+                start = clock()
+                step()
+                if round_:  # the first one warms up
+                    times[name].append(clock() - start)
     return {name: statistics.median(found) for name, found in times.items()}
 
 

@@ -204,11 +204,24 @@ def rsub(a: Any, b: Any) -> Jet:
 _NARROW = 8
 
 
+#: Layers with fewer activations than this take less time than a call: one product for value and streams is better
+#: than two. (Width 24 gains a tenth of a step by it, width 128 at 1024 points would lose as much.)
+_SMALL = 2**15
+
+
+def _small(x: Jet) -> bool:
+    return x.value.numel() <= _SMALL and all(part.shape[1:] == x.value.shape for part in x.parts)
+
+
 @taylor_rule(F.linear)
 def linear_layer(x: Jet, weight: Any, bias: Any = None) -> Jet:
     if is_jet(weight) or is_jet(bias):
         out = matmul(x, weight.transpose(-1, -2))
         return out if bias is None else out + bias
+    if torch.compiler.is_compiling() and _small(x):
+        # In a compiled graph what comes before writes its results side by side: putting them together costs nothing.
+        stack = F.linear(torch.cat([x.value.unsqueeze(0), *x.parts]), weight)
+        return Jet(x.layout, stack[0] if bias is None else stack[0] + bias, stack[1:])
     # A last layer is narrow and costs little, however it is called; of its results often a single stream is wanted, and
     # nothing is to be put together or differentiated for the others.
     parts = x.parts if _NARROW * weight.shape[0] <= weight.shape[-1] else (x.streams,)
