@@ -79,18 +79,20 @@ class Kronecker:
                 for equation, f in zip(part.equations, factor.split(part.samples), strict=True):
                     found = equation.get(root)
                     for outer in found.outer if found is not None else ():
-                        g = (outer.gradient * f[:, None]).flatten(0, 1)
-                        a = outer.entered.flatten(0, 1)
+                        g, a = (outer.gradient * f[:, None]).flatten(0, 1), outer.entered.flatten(0, 1)
+                        # Streams differ by orders of magnitude, so a row counts by the length of its outer product.
+                        lengths = g.norm(dim=1, keepdim=True), a.norm(dim=1, keepdim=True)
+                        g, a = g * lengths[1], a * lengths[0]
                         left = _sum(left, g.T @ g)
                         right = _sum(right, a.T @ a)
-                        rows = _sum(rows, torch.tensor(float(len(a)), dtype=a.dtype, device=a.device))
+                        rows = _sum(rows, (lengths[0] * lengths[1]).square().sum())
                     if found is not None and found.dense is not None:
                         diagonal = _sum(diagonal, (found.dense * f[:, None]).square().sum(0))
             if left is not None and right is not None and rows is not None:
                 left, right, rows = reduce(left), reduce(right), reduce(rows)
                 # One of the two covariances is a mean, so that their product is a sum over rows.
                 values_g, vectors_g = torch.linalg.eigh(left)
-                values_a, vectors_a = torch.linalg.eigh(right / rows)
+                values_a, vectors_a = torch.linalg.eigh(right / rows.clamp(min=1e-300))
                 products = torch.outer(values_g.clamp(min=0), values_a.clamp(min=0))
                 self._blocks.append((vectors_g, vectors_a, products))
             else:
