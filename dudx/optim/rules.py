@@ -11,7 +11,7 @@ from torch.nn import functional as F
 
 from dudx.engines.taylor.jet import Jet
 from dudx.errors import UnsupportedError
-from dudx.layers import multi_head_attention
+from dudx.layers.attention import multi_head_attention
 from dudx.optim.recording import RULES, Recorder, Root
 
 
