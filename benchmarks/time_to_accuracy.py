@@ -4,12 +4,12 @@
         [--seeds 5] [--seconds 300] [--out out/time_to_accuracy] [--smoke]
 
 All runs have the network, the points, the weights and the double precision of the profile `cpu`, on one thread; what
-differs is the optimizer and the engine. Seconds are those of the processor, spent in training; looks at the error do not
-count. The learning rates of first-order optimizers fall by a cosine over the whole time. Unless engines are named,
+differs is the optimizer and the engine. Seconds are those of the processor, spent in training; looks at the error do
+not count. The learning rates of first-order optimizers fall by a cosine over the whole time. Unless engines are named,
 Levenberg-Marquardt runs with each and the others with Taylor.
 
-Each run leaves a JSON file and is not run again while that is there; interrupt and start again at will. In the end there
-are a table of medians over the seeds and a picture of the error against the time.
+Each run leaves a JSON file and is not run again while that is there; interrupt and start again at will. In the end
+there are a table of medians over the seeds and a picture of the error against the time.
 """
 
 from __future__ import annotations
@@ -104,6 +104,7 @@ def error_at(seconds: float, curve: Sequence[Sequence[float]]) -> float | None:
 
 
 def curves_of(method: Method, seeds: int, out: Path) -> list[list[list[float]]]:
+    """The errors over time of the runs that are done."""
     files = [method.file(out, seed) for seed in range(seeds)]
     return [json.loads(file.read_text())["curve"] for file in files if file.exists()]
 
@@ -156,6 +157,7 @@ def draw(methods: Sequence[Method], seeds: int, out: Path) -> None:
 
 
 def main() -> None:
+    """Run what is missing, then show all of it."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--problems", nargs="+", default=["poisson", "burgers", "heat"])
     parser.add_argument("--optimizers", nargs="+", default=list(OPTIMIZERS), choices=list(OPTIMIZERS))

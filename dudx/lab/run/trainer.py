@@ -114,12 +114,12 @@ class Trainer:
             "random": RandomNumbers(self.device, points=self.generator, engine=self.engine_generator),
             "records": self.records,
         }
+        if self.settings.weights == "auto":
+            parts["weighting"] = self.weighting  # before the batches, which are made with its weights
         if self.settings.resample > 1:
             parts["batches"] = self.batches
         if self.settings.settled:
             parts["stopping"] = self.stopping
-        if self.settings.weights == "auto":
-            parts["weighting"] = self.weighting
         return parts
 
     def state_dict(self) -> dict[str, Any]:
