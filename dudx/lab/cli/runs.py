@@ -13,6 +13,9 @@ from dudx.errors import InputError
 from dudx.lab.cli.options import with_settings
 from dudx.lab.cli.program import FurtherSettings, ProblemName, ProfileName, app, console, show_table
 
+#: What a run that ended before its last epoch was ended by.
+_STOPPED = {"settled": "the loss on fresh points has settled", "seconds": "the CPU seconds are used up"}
+
 
 @app.command()
 @with_settings()
@@ -55,8 +58,9 @@ def _show_result(result: dict[str, Any], out: Path, pictures: list[Path]) -> Non
     for key, value in (
         ("relative L2", _percent(result["l2_relative"])),
         ("SMAPE", "-" if result["smape"] is None else f"{result['smape']:.2f} %"),
-        ("max error", "-" if result["max_error"] is None else f"{result['max_error']:.4f}"),
+        ("max error", "-" if result["max_error"] is None else f"{result['max_error']:.2g}"),
         ("epochs", str(result["epochs"])),
+        *([("stopped", _STOPPED[result["stopped"]])] if result.get("stopped", "epochs") != "epochs" else []),
         ("time", f"{result['seconds']:.1f} s"),
         *((f"{name} (found)", f"{value:.6g}") for name, value in result.get("unknowns", {}).items()),
         *((f"{name}, data file", f"{value:.4g}") for name, value in result.get("file_reference", {}).items()),
@@ -68,7 +72,9 @@ def _show_result(result: dict[str, Any], out: Path, pictures: list[Path]) -> Non
 
 
 def _percent(value: float | None) -> str:
-    return "-" if value is None else f"{100 * value:.2f} %"
+    from dudx.lab.run.metrics import percent
+
+    return "-" if value is None else percent(value)
 
 
 @app.command()

@@ -12,6 +12,7 @@ from torch import Tensor, nn
 
 from dudx.errors import InputError
 from dudx.lab import storage
+from dudx.lab.run.metrics import percent
 from dudx.lab.run.settings import Settings
 
 METRICS, CALIBRATIONS, RESULT, PREDICTION = "metrics.csv", "calibrations.json", "result.json", "prediction.npz"
@@ -29,20 +30,31 @@ class Records:
         settings: of the run.
         parts: the names of the parts of the loss.
         unknowns: the constants that are looked for.
+        damped: whether the optimizer has a damping.
     """
 
-    def __init__(self, folder: Path, settings: Settings, parts: Sequence[str], unknowns: nn.ParameterDict):
+    def __init__(
+        self,
+        folder: Path,
+        settings: Settings,
+        parts: Sequence[str],
+        unknowns: nn.ParameterDict,
+        damped: bool = False,
+    ):
         self.folder, self.settings, self._unknowns = folder, settings, unknowns
         self.losses = ("loss", *parts)
         #: The latest value of each loss and score.
         self.recent: dict[str, float] = {}
         self.calibrations: list[dict[str, Any]] = []
         self._keep: int | None = None
+        self._damped = damped
         self._make_writer = _summary_writer() if settings.tensorboard else None
 
     def begin(self) -> None:
         """Open the table of numbers, cut back to what the checkpoint has seen."""
-        columns = ["epoch", *self.losses, "learning_rate", "step", *SCORES, "seconds", *self._unknowns]
+        columns = ["epoch", *self.losses, "learning_rate", *["damping"] * self._damped, "step", *SCORES, "seconds"]
+        # A run that is not cut short by it has no use for it, and is the same wherever it runs.
+        columns += ["cpu_seconds"] * (self.settings.seconds is not None) + list(self._unknowns)
         self._table = storage.GrowingTable(self.folder / METRICS, columns, keep=self._keep)
 
     @property
@@ -54,12 +66,23 @@ class Records:
         """Take note of the latest loss and its parts."""
         self.recent |= {"loss": loss, **{name: float(value) for name, value in by_name.items()}}
 
-    def add_row(self, epoch: int, seconds: float, learning_rate: float, step: str, scores: Mapping[str, float]) -> None:
+    def add_row(
+        self,
+        epoch: int,
+        seconds: float,
+        learning_rate: float,
+        step: str,
+        scores: Mapping[str, float],
+        damping: float | None = None,
+        cpu_seconds: float = 0.0,
+    ) -> None:
         """Write a line of the latest losses, with the scores if there are new ones."""
         self.recent |= scores
         losses = {name: self.recent.get(name) for name in self.losses}
-        found = {**losses, **scores, **self.unknowns}
+        found = {**losses, **scores, **self.unknowns, **({"damping": damping} if self._damped else {})}
         plain = {"epoch": epoch, "learning_rate": learning_rate, "step": step, "seconds": round(seconds, 3)}
+        if self.settings.seconds is not None:
+            plain["cpu_seconds"] = round(cpu_seconds, 3)
         self._table.append({**plain, **found})
         if self._make_writer is not None:
             for name, value in found.items():
@@ -87,7 +110,7 @@ class Records:
         """What a person who watches is told."""
         told = {name: f"{self.recent[name]:.1e}" for name in self.losses if name in self.recent}
         if "l2_relative" in self.recent:
-            told["L2"] = f"{100 * self.recent['l2_relative']:.2f}%"
+            told["L2"] = percent(self.recent["l2_relative"])
         if step:
             told["step"] = step
         return told | {name: f"{value:.5g}" for name, value in self.unknowns.items()}

@@ -35,7 +35,10 @@ _machine = partial(_field, panel="Machine and records")
 
 
 class Settings(BaseModel):
-    """Everything that decides a run's numbers; two runs with equal settings end with equal parameters."""
+    """Everything that decides a run's numbers; two runs with equal settings end with equal parameters.
+
+    Except with a budget of `seconds`: how many epochs it allows is up to the machine.
+    """
 
     model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
 
@@ -52,10 +55,20 @@ class Settings(BaseModel):
     depth: int = _network(4, "hidden layers, where the network lets them be chosen", gt=0)
     rescale: bool | None = _network(None, "map inputs to [-1, 1]; else it is left to the problem")
 
-    epochs: int = _optimization(20_000, "optimizer steps, each on new points", gt=0)
+    epochs: int = _optimization(20_000, "optimizer steps", gt=0)
     batch: int = _loss(8192, "points in the interior per step", gt=0)
     boundary_batch: int = _loss(2048, "points on the boundary per step", gt=0)
     initial_batch: int = _loss(2048, "points at the initial time per step", gt=0)
+    sampling: str = _loss(
+        "uniform", "see `dudx samplings`, or package.module:Class; shares as in '0.5 uniform + 0.5 adaptive'"
+    )
+    resample: int = _loss(1, "epochs between new points", gt=0)
+    adaptive_power: float = _loss(1.0, "adaptive points: chances grow with this power of the residual", gt=0)
+    adaptive_floor: float = _loss(0.1, "adaptive points: what every chance has in addition, the mean being 1", ge=0)
+    adaptive_candidates: int = _loss(8, "adaptive points: so many candidates for each", gt=1)
+    weights: Literal["fixed", "auto"] = _loss(
+        "fixed", "of the parts: fixed (as given below), or auto (by how much each part moves with the parameters)"
+    )
     weight_boundary: float = _loss(10.0, "λ_BC, the weight of the boundary conditions", ge=0)
     weight_initial: float = _loss(10.0, "λ_IC, the weight of the initial condition", ge=0)
     weight_data: float = _loss(1.0, "the weight of measured data", ge=0)
@@ -63,7 +76,14 @@ class Settings(BaseModel):
     optimizer: str = _optimization("adam", "see `dudx optimizers`, or package.module:Class")
     learning_rate: float = _optimization(1e-3, "the first one, if there is a schedule", gt=0)
     schedule: Literal["cosine", "constant"] = _optimization("cosine", "of the learning rate: cosine or constant")
+    damping: float = _optimization(1e-3, "lm: the first damping", gt=0)
+    memory: float = _optimization(0.0, "lm: the share of past batches that is kept, for new points often", ge=0, lt=1)
+    acceleration: bool = _optimization(True, "lm: bend steps along the residuals' curvature")
     lbfgs_epochs: int = _optimization(0, "a second phase of L-BFGS of this many epochs", ge=0)
+    seconds: float | None = _optimization(None, "stop after so many CPU seconds of training", gt=0)
+    settled: int | None = _optimization(
+        None, "stop when the loss on fresh points has fallen by less than a tenth over so many draws", gt=1
+    )
 
     compile: bool | Literal["auto"] = _machine(
         False, "use torch.compile; pays off in long runs (auto in a profile: for engines that gain by it)"

@@ -36,7 +36,7 @@ class Run:
     def own_code(self) -> bool:
         """Whether the user's code takes part, which may keep things in its modules from one run to the next."""
         chosen = self.settings
-        names = (chosen.problem, chosen.engine, chosen.network, chosen.optimizer)
+        names = (chosen.problem, chosen.engine, chosen.network, chosen.optimizer, chosen.sampling)
         return any(":" in name and not name.startswith("torch.") for name in names)
 
 

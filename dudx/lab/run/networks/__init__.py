@@ -1,7 +1,7 @@
 """The networks. The folder is the registry: a file of it that holds a `NETWORK` is one, by the file's name.
 
 A `NETWORK` is called with the numbers of inputs and outputs, `width`, `bounds` (the corners of the domain where inputs
-are to be rescaled, else None) and, if it takes one, `depth`.
+are to be rescaled, else None) and, if it takes them, `depth`, and `features` and `hard` of the problem.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from dudx.lab.run.networks.batchnorm import BatchNormMLP
 from dudx.lab.run.networks.mlp import MLP
 from dudx.lab.run.networks.rescaling import Rescale
 
-__all__ = ["MLP", "AttentionMLP", "BatchNormMLP", "Rescale", "networks", "sizes_taken"]
+__all__ = ["MLP", "AttentionMLP", "BatchNormMLP", "Rescale", "features_taken", "networks", "sizes_taken"]
 
 
 @cache
@@ -30,8 +30,20 @@ def networks() -> dict[str, Callable[..., nn.Module]]:
 
 def sizes_taken(maker: Callable[..., nn.Module], width: int, depth: int) -> dict[str, Any]:
     """Width and depth as a network takes them; not every one has a depth to choose."""
+    return {"width": width} | ({"depth": depth} if "depth" in _arguments(maker) else {})
+
+
+def features_taken(
+    maker: Callable[..., nn.Module], features: Callable[[], Any] | None, hard: Callable[[], Any] | None
+) -> dict[str, Any]:
+    """What a problem knows of its solution, made for a network that takes it."""
+    taken = _arguments(maker)
+    known = {"features": features, "hard": hard}
+    return {name: make() for name, make in known.items() if make is not None and name in taken}
+
+
+def _arguments(maker: Callable[..., nn.Module]) -> set[str]:
     try:
-        taken = inspect.signature(maker).parameters
+        return set(inspect.signature(maker).parameters)
     except ValueError:  # something compiled, which does not tell
-        taken = {}
-    return {"width": width} | ({"depth": depth} if "depth" in taken else {})
+        return set()
