@@ -33,10 +33,10 @@ class Bar:
 
     def __init__(self, title: str, epochs: int, start: int):
         self.progress = Progress(
-            TextColumn("[bold]{task.description}"),
+            TextColumn("{task.description}", style="bold", markup=False),
             BarColumn(bar_width=24),
             MofNCompleteColumn(),
-            TextColumn("{task.fields[facts]}"),
+            TextColumn("{task.fields[facts]}", markup=False),
             TimeElapsedColumn(),
             TextColumn("left"),
             TimeRemainingColumn(),
@@ -62,6 +62,7 @@ class Lines:
     def __init__(self, title: str, epochs: int, start: int):
         self.title, self.epochs, self.first = title, epochs, start
         self.began = self.spoke = time.monotonic()
+        self.counting = False
 
     def __enter__(self) -> Self:
         return self
@@ -71,9 +72,12 @@ class Lines:
 
     def update(self, epoch: int, facts: Mapping[str, str]) -> None:
         now = time.monotonic()
+        if not self.counting:  # from the first epoch on, which may have waited for the compiler
+            self.counting, self.began, self.first = True, now, epoch
         if now - self.spoke < _SECONDS_BETWEEN_LINES and epoch < self.epochs:
             return
         self.spoke = now
-        left = (now - self.began) / max(1, epoch - self.first) * (self.epochs - epoch)
+        seconds = (now - self.began) / max(1, epoch - self.first) * (self.epochs - epoch)
+        left = f"  left {seconds:.0f} s" if epoch > self.first or epoch == self.epochs else ""
         told = "  ".join(f"{key} {value}" for key, value in facts.items())
-        print(f"{self.title}  epoch {epoch}/{self.epochs}  {told}  left {left:.0f} s", file=sys.stderr, flush=True)
+        print(f"{self.title}  epoch {epoch}/{self.epochs}  {told}{left}", file=sys.stderr, flush=True)
