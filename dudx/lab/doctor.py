@@ -11,6 +11,7 @@ from dudx.coupling.explanation import Explanation, explain
 from dudx.errors import DudxError, InputError
 from dudx.lab.names import look_up, said
 from dudx.lab.run.networks import networks
+from dudx.lab.run.preflight import refuse_beyond_memory
 
 
 def examine(
@@ -20,6 +21,9 @@ def examine(
     for what, number in (("points", points), ("inputs", inputs)):
         if number is not None and number < 1:
             raise InputError(f"--{what} must be 1 or more; got {number}.")
+    refuse_beyond_memory(f"--points {points}", 64 * points * (inputs or 1))
+    if inputs is not None and name in networks():
+        refuse_beyond_memory(f"--inputs {inputs}", 4 * 64 * inputs)
     if not (math.isfinite(low) and math.isfinite(high) and low < high):
         raise InputError(f"--low must be less than --high, and both finite; got {low} and {high}.")
     if not 0 <= seed < 2**63:
