@@ -1,6 +1,6 @@
 """Hundreds of bad command lines: none may be accepted, end in a traceback or leave anything behind.
 
-    python tests/torture/commands.py [how many [seed]]
+python tests/torture/commands.py [how many [seed]]
 """
 
 from __future__ import annotations
