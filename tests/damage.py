@@ -130,7 +130,6 @@ def odd_checkpoints(path: Path) -> dict[str, bytes]:
         *[(("loop", "epoch"), value) for value in ("four", 4.5, -1, 10**9, True, None, [4])],
         *[(("loop", "seconds"), value) for value in ("long", float("nan"))],
         (("loop", "engine"), 5),
-        (("loop", "engine"), {}),
         (("optimizer", "param_groups"), "none"),
         (("optimizer", "param_groups", 0, "lr"), "fast"),
         (("optimizer", "state"), "none"),
