@@ -18,7 +18,7 @@ import bad_commands
 def main() -> None:
     """Print the counts; the exit code is 1 if a line was not refused as it should be."""
     count, seed = ([int(word) for word in sys.argv[1:]] + [300, 1][len(sys.argv) - 1 :])[:2]
-    lines = {line: sentence for line, sentence in bad_commands.TABLE.values()}
+    lines = dict(bad_commands.TABLE.values())
     lines |= dict.fromkeys(bad_commands.generated(max(0, count - len(lines)), seed), "")
     ends: Counter[str] = Counter()
     with tempfile.TemporaryDirectory(prefix="dudx-torture-") as place:

@@ -7,6 +7,7 @@ import signal
 import sys
 import traceback
 from pathlib import Path
+from typing import NoReturn
 
 import typer
 
@@ -18,7 +19,7 @@ from dudx.lab.cli.program import app
 __all__ = ["app", "doctor", "lists", "main", "paper", "runs", "sweeps"]
 
 #: Typer brings its own copy of Click or uses the installed one; this is the base of its errors in either.
-_UsageError = typer.BadParameter.__mro__[1]
+_UsageError: type[Exception] = typer.BadParameter.__mro__[1]
 
 
 def main() -> None:
@@ -44,7 +45,7 @@ def main() -> None:
     sys.exit(code)
 
 
-def _stop(sentence: str, code: int) -> None:
+def _stop(sentence: str, code: int) -> NoReturn:
     print(f"dudx: {sentence}", file=sys.stderr)
     sys.exit(code)
 

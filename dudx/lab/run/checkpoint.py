@@ -89,7 +89,7 @@ def refuse_other_kind(name: str, ours: Any, theirs: Any) -> None:
     elif isinstance(ours, list | tuple) and len(ours) == len(theirs):
         for number, (a, b) in enumerate(zip(ours, theirs, strict=True)):
             refuse_other_kind(f"{name}.{number}", a, b)
-    elif isinstance(theirs, float) and math.isfinite(ours) and not math.isfinite(theirs):
+    elif isinstance(ours, float) and math.isfinite(ours) and not math.isfinite(theirs):
         raise TypeError(f"{name} is {theirs}")
 
 

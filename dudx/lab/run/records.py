@@ -136,8 +136,8 @@ class Records:
         return {"table": table, "recent": dict(self.recent), **curves}
 
     def load_state_dict(self, state: Mapping[str, Any], /) -> None:
-        self._seen = state.get("table") or {"rows": state["rows"]}  # the latter of older checkpoints
-        if not all(type(count) is int and count >= 0 for count in (self._seen["rows"], state["calibrations"])):
+        seen = self._seen = state.get("table") or {"rows": state["rows"]}  # the latter of older checkpoints
+        if not all(type(count) is int and count >= 0 for count in (seen["rows"], state["calibrations"])):
             raise TypeError("records.rows should be a number")
         if not all(isinstance(value, float) for value in state["recent"].values()):
             raise TypeError("records.recent should be numbers")
