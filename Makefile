@@ -2,7 +2,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 READY := .venv/.ready
 
-.PHONY: setup test test-oldest lint types demo bench bench-peers clean
+.PHONY: setup test test-oldest lint types torture demo bench bench-peers clean
 
 setup: $(READY)
 
@@ -44,6 +44,14 @@ lint: $(READY)
 
 types: $(READY)
 	$(BIN)/pyright
+
+# Kills, damaged files and bad commands, by the hundred: nothing may be lost, accepted or end in a traceback. Some
+# minutes; RAYS=2 kills sweeps on Ray, too.
+RAYS ?= 0
+torture: $(READY)
+	OMP_NUM_THREADS=1 $(BIN)/python tests/torture/kills.py 88 12 $(RAYS)
+	OMP_NUM_THREADS=1 $(BIN)/python tests/torture/corruption.py 200
+	OMP_NUM_THREADS=1 $(BIN)/python tests/torture/commands.py 300
 
 # Solves Poisson's equation; the picture is out/demo/solution.png.
 demo: $(READY)

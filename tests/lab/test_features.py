@@ -127,7 +127,8 @@ def test_each_sample_s_gradient(engine: str) -> None:
     """The Jacobian of the heat problem's equation, with all it has of features, against autograd row by row."""
     heat = problem("heat")
     torch.manual_seed(0)
-    assert heat.features is not None and heat.hard is not None
+    assert heat.features is not None
+    assert heat.hard is not None
     model = FeaturedMLP(3, 1, width=5, depth=2, features=heat.features(), hard=heat.hard())
     x = heat.domain.sobol(6, dtype=torch.float64)
     x[0, 2] = 0.0
@@ -208,7 +209,8 @@ def test_hard_values() -> None:
 
 def test_heat_is_even_and_cold_at_first() -> None:
     heat = problem("heat")
-    assert heat.features is not None and heat.hard is not None
+    assert heat.features is not None
+    assert heat.hard is not None
     model = FeaturedMLP(3, 1, 6, 2, features=heat.features(), hard=heat.hard())
     x = heat.domain.sobol(50, dtype=torch.float64)
     for flip in ([-1.0, 1.0, 1.0], [1.0, -1.0, 1.0]):

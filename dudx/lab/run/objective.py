@@ -164,6 +164,8 @@ def _device(name: str) -> torch.device:
     try:
         device = torch.device(name)
         torch.empty(0, device=device)
-    except (RuntimeError, AssertionError) as error:
+        if device.type == "meta":
+            raise RuntimeError("it holds no numbers")
+    except (RuntimeError, AssertionError, ImportError) as error:
         raise InputError(f"The device {name!r} cannot be used here: {str(error).splitlines()[0]}.") from error
     return device

@@ -11,7 +11,7 @@ from torch import Generator, Tensor, nn
 from torch.optim.lr_scheduler import CosineAnnealingLR, LambdaLR, LRScheduler
 
 from dudx.errors import InputError
-from dudx.lab.names import look_up
+from dudx.lab.names import look_up, said
 from dudx.lab.run.checkpoint import Stateful
 from dudx.lab.run.objective import Part
 from dudx.lab.run.optimizers import optimizers
@@ -61,11 +61,24 @@ def first_phase(
         return maker(list(parameters), **{key: value for key, value in offered.items() if key in taken}), None
     try:
         optimizer = maker(list(parameters), lr=settings.learning_rate)
-    except TypeError as error:
-        raise InputError(f"The optimizer {name!r} cannot be made from parameters and lr: {error}.") from error
+    except (Exception, SystemExit) as error:  # of the user's code
+        raise InputError(f"The optimizer {name!r} cannot be made from parameters and lr: {said(error)}.") from error
+    if name not in optimizers():
+        _refuse_unusable(name, optimizer)
     if settings.schedule == "cosine":
         return optimizer, CosineAnnealingLR(optimizer, T_max=settings.epochs)
     return optimizer, LambdaLR(optimizer, lambda epoch: 1.0)
+
+
+def _refuse_unusable(name: str, optimizer: Any) -> None:
+    if not isinstance(optimizer, torch.optim.Optimizer):
+        raise InputError(f"The optimizer {name!r} is a {type(optimizer).__name__}, which is not torch.optim.Optimizer.")
+    closure = inspect.signature(optimizer.step).parameters.get("closure")
+    if closure is not None and closure.default is inspect.Parameter.empty:
+        raise InputError(
+            f"The optimizer {name!r} evaluates the loss itself, by a closure; L-BFGS has a phase of its own, "
+            "--lbfgs-epochs."
+        )
 
 
 def _arguments(maker: Callable[..., Any]) -> set[str]:

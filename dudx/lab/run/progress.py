@@ -33,10 +33,10 @@ class Bar:
 
     def __init__(self, title: str, unit: str, total: float, start: float):
         self.progress = Progress(
-            TextColumn("[bold]{task.description}"),
+            TextColumn("{task.description}", style="bold", markup=False),
             BarColumn(bar_width=24),
             TextColumn("{task.completed:.0f}/{task.total:.0f}" + (" s" if unit == "second" else "")),
-            TextColumn("{task.fields[facts]}"),
+            TextColumn("{task.fields[facts]}", markup=False),
             TimeElapsedColumn(),
             TextColumn("left"),
             TimeRemainingColumn(),
@@ -62,6 +62,7 @@ class Lines:
     def __init__(self, title: str, unit: str, total: float, start: float):
         self.title, self.unit, self.total, self.first = title, unit, total, start
         self.began = self.spoke = time.monotonic()
+        self.counting = False
 
     def __enter__(self) -> Self:
         return self
@@ -71,10 +72,13 @@ class Lines:
 
     def update(self, done: float, facts: Mapping[str, str], over: bool) -> None:
         now = time.monotonic()
+        if not self.counting:  # from the first epoch on, which may have waited for the compiler
+            self.counting, self.began, self.first = True, now, done
         if now - self.spoke < _SECONDS_BETWEEN_LINES and not over:
             return
         self.spoke = now
-        left = max(0.0, (now - self.began) / max(1e-9, done - self.first) * (self.total - done))
+        seconds = max(0.0, (now - self.began) / max(1e-9, done - self.first) * (self.total - done))
+        left = f"  left {0.0 if over else seconds:.0f} s" if done > self.first or over else ""
         told = "  ".join(f"{key} {value}" for key, value in facts.items())
         place = f"{self.unit} {done:.0f}/{self.total:.0f}"
-        print(f"{self.title}  {place}  {told}  left {left:.0f} s", file=sys.stderr, flush=True)
+        print(f"{self.title}  {place}  {told}{left}", file=sys.stderr, flush=True)

@@ -12,11 +12,12 @@ from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
 from importlib import resources
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, get_args
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from dudx.errors import InputError
+from dudx.lab.files import read_text
 from dudx.lab.names import look_up
 from dudx.lab.problems import problem as problem_named
 
@@ -44,7 +45,7 @@ class Settings(BaseModel):
 
     problem: str = Field(description="a problem that `dudx problems` lists, or your own as package.module:function")
     engine: str = _chosen("ad", "how derivatives are computed; see `dudx engines`, or package.module:Class")
-    accuracy: int = _chosen(2, "order of convergence of finite differences", ge=2, multiple_of=2)
+    accuracy: int = _chosen(2, "order of convergence of finite differences", ge=2, le=12, multiple_of=2)
     seed: int = _chosen(..., "decides the network's start, the points and the random steps", ge=0)
     coupled: Literal["isolate", "ignore"] = _chosen(
         "isolate", "samples that influence each other: isolate them, or ignore it, which is wrong"
@@ -52,7 +53,7 @@ class Settings(BaseModel):
 
     network: str = _network("mlp", "see `dudx networks`, or package.module:Class")
     width: int = _network(128, "neurons in a hidden layer", gt=0)
-    depth: int = _network(4, "hidden layers, where the network lets them be chosen", gt=0)
+    depth: int = _network(4, "hidden layers, where the network lets them be chosen", gt=0, le=10_000)
     rescale: bool | None = _network(None, "map inputs to [-1, 1]; else it is left to the problem")
 
     epochs: int = _optimization(20_000, "optimizer steps", gt=0)
@@ -74,7 +75,7 @@ class Settings(BaseModel):
     weight_data: float = _loss(1.0, "the weight of measured data", ge=0)
 
     optimizer: str = _optimization("adam", "see `dudx optimizers`, or package.module:Class")
-    learning_rate: float = _optimization(1e-3, "the first one, if there is a schedule", gt=0)
+    learning_rate: float = _optimization(1e-3, "the first one, if there is a schedule", gt=0, le=1e30)
     schedule: Literal["cosine", "constant"] = _optimization("cosine", "of the learning rate: cosine or constant")
     damping: float = _optimization(1e-3, "lm: the first damping", gt=0)
     memory: float = _optimization(0.0, "lm: the share of past batches that is kept, for new points often", ge=0, lt=1)
@@ -94,7 +95,7 @@ class Settings(BaseModel):
 
     recalibrate: int = _step(4000, "epochs between calibrations", gt=0)
     calibration_points: int = _step(1024, "points at which errors are measured", gt=0)
-    calibration_candidates: int = _step(50, "how many steps are tried", ge=3)
+    calibration_candidates: int = _step(50, "how many steps are tried", ge=3, le=10_000)
     calibration_smallest: float | None = _step(None, "the least step; else by the number format", gt=0)
     calibration_largest: float | None = _step(None, "the largest step; else by the number format", gt=0)
 
@@ -112,10 +113,7 @@ def profile_text(profile: str, package: str = "dudx.lab.run") -> tuple[str, str]
     """The text of a profile and where it stands: one that comes with a package, by name, or a file of your own."""
     path = Path(profile)
     if path.suffix == ".toml":
-        try:
-            return path.read_text(encoding="utf-8"), str(path)
-        except OSError as error:
-            raise InputError(f"The profile {profile!r} cannot be read: {error.strerror}.") from error
+        return read_text(path, f"The profile {profile!r} cannot be read: there is no such file."), str(path)
     folder = resources.files(package) / "profiles"
     names = sorted(file.name.removesuffix(".toml") for file in folder.iterdir() if file.name.endswith(".toml"))
     look_up(profile, dict.fromkeys(names), "profile")
@@ -131,6 +129,7 @@ def make_settings(problem: str, profile: str = "cpu", **options: Any) -> Setting
         raise InputError(f"The profile {where!r} is not valid TOML: {error}.") from error
     general = {key: value for key, value in tables.items() if not isinstance(value, dict)}
     special = tables.get(problem.rpartition(":")[2], {})
+    special = special if isinstance(special, dict) else {}  # a number of that name is no setting, which is said below
     own = _defaults(problem)
     given = {key: value for key, value in options.items() if value is not None}
     values = {"seed": 0, **general, **own, **special, **given, "problem": problem}
@@ -151,17 +150,34 @@ def validated(
     values: Mapping[str, Any], text: str = "", where: str = "settings", given: Mapping[str, Any] | None = None
 ) -> Settings:
     """Settings, or one sentence that names the key at fault and the line it stands on."""
-    try:
-        return Settings(**values)
-    except ValidationError as error:
-        fault = error.errors()[0]
-        key = str(fault["loc"][0]) if fault["loc"] else "?"
-        problem = "there is no such setting" if fault["type"] == "extra_forbidden" else fault["msg"].lower()
-        if key in (given or {}):
-            raise InputError(f"The option {key} = {values[key]!r} is not right: {problem}.") from error
-        line = _line_of(key, text, str(values.get("problem", "")).rpartition(":")[2])
-        place = f"{where!r}, line {line}" if line else repr(where)
-        raise InputError(f"In {place}: {key} = {values.get(key)!r} is not right: {problem}.") from error
+    misread = _misread(values)
+    if misread is not None:
+        key, problem = misread
+    else:
+        try:
+            return Settings(**values)
+        except ValidationError as error:
+            fault = error.errors()[0]
+            key = str(fault["loc"][0]) if fault["loc"] else "?"
+            problem = "there is no such setting" if fault["type"] == "extra_forbidden" else fault["msg"].lower()
+    if key in (given or {}):
+        raise InputError(f"The option {key} = {values[key]!r} is not right: {problem}.")
+    line = _line_of(key, text, str(values.get("problem", "")).rpartition(":")[2])
+    place = f"{where!r}, line {line}" if line else repr(where)
+    raise InputError(f"In {place}: {key} = {values.get(key)!r} is not right: {problem}.")
+
+
+def _misread(values: Mapping[str, Any]) -> tuple[str, str] | None:
+    """A setting that would be taken for something else: a truth value for a number, or what files cannot hold."""
+    for key, value in values.items():
+        annotation = Settings.model_fields[key].annotation if key in Settings.model_fields else bool
+        if isinstance(value, bool) and bool not in (annotation, *get_args(annotation)):
+            return key, "a truth value is not a number or a name"
+        if isinstance(value, int) and abs(value) >= 2**63:
+            return key, "it is too large"
+        if isinstance(value, str) and not value.isprintable():
+            return key, "it contains characters that cannot be printed"
+    return None
 
 
 def _line_of(key: str, text: str, problem: str) -> int | None:

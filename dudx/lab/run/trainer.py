@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from dudx.errors import InputError
-from dudx.lab.names import look_up
+from dudx.lab.names import look_up, said
 from dudx.lab.problems import Problem
 from dudx.lab.run.batches import Batches
 from dudx.lab.run.checkpoint import Checkpoint, RandomNumbers, Stateful, kept
@@ -131,10 +131,13 @@ class Trainer:
         self.epoch, self.seconds = state["epoch"], state["seconds"]
         # Checkpoints of earlier versions do not have these.
         self.stopping.spent, self.calibrated_at = state.get("cpu_seconds", 0.0), state.get("calibrated_at")
+        if not 0 <= self.epoch <= self.epochs:
+            raise ValueError(f"it is of epoch {self.epoch} of {self.epochs}")
         self.engine = self.engine.with_state(state["engine"])
 
     def save(self) -> None:
         """Write the checkpoint, and tell who wants to know."""
+        self.records.write_calibrations()
         self.checkpoint.save()
         if self.saved is not None:
             self.saved()
@@ -283,9 +286,12 @@ def _network(problem: Problem, settings: Settings) -> nn.Module:
         **features_taken(maker, problem.features, problem.hard),
     }
     try:
-        return maker(len(problem.inputs), problem.outputs, **shape)
-    except TypeError as error:
+        made = maker(len(problem.inputs), problem.outputs, **shape)
+        if not isinstance(made, nn.Module):
+            raise TypeError(f"it is a {type(made).__name__}, not a torch module")
+        return made
+    except (Exception, SystemExit) as error:  # of the user's code
         raise InputError(
             f"The network {settings.network!r} cannot be made from (inputs, outputs, "
-            f"{', '.join(f'{key}=...' for key in shape)}): {error}."
+            f"{', '.join(f'{key}=...' for key in shape)}): {said(error)}."
         ) from error

@@ -40,6 +40,9 @@ def grid(profile: str = "cpu", **axes: Any) -> list[Run]:
     """
     varied = {key: value for key, value in axes.items() if isinstance(value, Sequence) and not isinstance(value, str)}
     fixed = {key: value for key, value in axes.items() if key not in varied}
+    empty = next((key for key, value in varied.items() if not len(value)), None)
+    if empty is not None:
+        raise InputError(f"A sweep over {empty} needs at least one value of it.")
     runs = []
     for values in itertools.product(*varied.values()):
         chosen = dict(zip(varied, values, strict=True))
