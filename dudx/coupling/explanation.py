@@ -20,7 +20,7 @@ from dudx.network.detect import coupled
 from dudx.network.modules import kind, modules_of
 from dudx.network.numbers import OwnNumbers
 from dudx.network.probes import at_rest, difference, moves, rounding
-from dudx.network.sandbox import output_of, unobserved, without_graph
+from dudx.network.sandbox import output_of, unobserved_at_length, without_graph
 from dudx.operators import Laplacian, fitting
 
 # Rows through the network, times derivatives, that are still quick.
@@ -111,7 +111,7 @@ def explain(model: Model, x: Tensor, points: int = 128) -> Explanation:
     if isinstance(points, bool) or not isinstance(points, int) or points < 2:
         raise InputError(f"points must be a whole number, 2 or more; got {points!r}.")
     rows, still = at_rest(model, x, ROWS, ROWS)
-    with without_graph(model, rows), unobserved(model) as numbers:
+    with without_graph(model, rows), unobserved_at_length(model, rows) as numbers:
         return _examined(model, x, points, rows, still, numbers)
 
 
