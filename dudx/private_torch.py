@@ -37,17 +37,25 @@ verify_spatial_size: Callable[[Sequence[int]], None] = getattr(F, "_verify_spati
 _COMPILER = ("torch._dynamo", "torch._inductor", "torch._functorch")
 
 
+def plain_attention(*args: Any, **kwargs: Any) -> Any:
+    """Attention in terms of products and a softmax, for one thread: the public switch is set for the whole process.
+
+    Without it attention runs on torch's own choice, whose second derivative may not exist and then is refused.
+    """
+    written_out = getattr(torch, "_scaled_dot_product_attention_math", None)
+    if written_out is None:
+        return F.scaled_dot_product_attention(*args, **kwargs)
+    names = ("query", "key", "value", "attn_mask", "dropout_p", "is_causal")
+    given = {**dict(zip(names, args, strict=False)), **kwargs}
+    return written_out(**given)[0]
+
+
 def forget_compiled_code() -> None:
     """Let a process that trained before compile as a fresh one does: torch specialises code for the shapes it has met.
 
     Without it a run's numbers could depend, in their last digits, on what ran before it.
     """
     torch._dynamo.reset()
-
-
-def mps_generator() -> torch.Generator:
-    """What networks on Apple's GPUs draw random numbers from, to be put back after a probe: it has no public name."""
-    return torch.mps._get_default_mps_generator()
 
 
 def from_compiler(error: BaseException) -> bool:

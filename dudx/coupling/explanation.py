@@ -18,8 +18,9 @@ from dudx.engines.taylor.engine import Taylor
 from dudx.errors import DudxError, InputError
 from dudx.network.detect import coupled
 from dudx.network.modules import kind, modules_of
+from dudx.network.numbers import OwnNumbers
 from dudx.network.probes import at_rest, difference, moves, rounding
-from dudx.network.sandbox import output_of, unobserved, without_graph
+from dudx.network.sandbox import output_of, unobserved_at_length, without_graph
 from dudx.operators import Laplacian, fitting
 
 # Rows through the network, times derivatives, that are still quick.
@@ -122,11 +123,11 @@ def explain(model: Model, x: Tensor, points: int = 128) -> Explanation:
     if isinstance(points, bool) or not isinstance(points, int) or points < 2:
         raise InputError(f"points must be a whole number, 2 or more; got {points!r}.")
     rows, still = at_rest(model, x, ROWS, ROWS)
-    with without_graph(model, rows), unobserved(model, x.device):
-        return _examined(model, x, points, rows, still)
+    with without_graph(model, rows), unobserved_at_length(model, rows) as numbers:
+        return _examined(model, x, points, rows, still, numbers)
 
 
-def _examined(model: Model, x: Tensor, points: int, rows: Tensor, still: Tensor) -> Explanation:
+def _examined(model: Model, x: Tensor, points: int, rows: Tensor, still: Tensor, numbers: OwnNumbers) -> Explanation:
     notes: list[str] = []
     mixed = coupled(model, x)
     change = max(relative_change(output_of(model, moved), still, block) for moved, block in moves(rows))
@@ -142,7 +143,7 @@ def _examined(model: Model, x: Tensor, points: int, rows: Tensor, still: Tensor)
     batch = _batch(x, rows, points)
     if batch is None:
         notes.append(f"The network takes no fewer than all {len(x)} points: too many to measure errors at.")
-    measured = Measured(model, x if batch is None else batch, notes, wanted=batch is not None)
+    measured = Measured(model, x if batch is None else batch, notes, numbers, wanted=batch is not None)
     if mixed:
         measured.isolate(random)
     return Explanation(

@@ -118,7 +118,7 @@ def test_finite_differences_step_over_the_edge(name: str, engine: str) -> None:
     for difference, derivative in zip(found, exact, strict=True):
         assert difference.isfinite().all()
         scale = float(derivative[later].abs().max()) + 1
-        # Second order at a step of 1e-3, times fourth derivatives of 6 / r⁴ at the small hole, where r is 0.12 at least.
+        # Second order at a step of 1e-3, times fourth derivatives of 6 / r⁴ at the small hole: r is 0.12 at least.
         assert float((difference - derivative)[later].abs().max()) < 2e-2 * scale
 
 

@@ -1,0 +1,224 @@
+"""A trial of an engine at its first meeting with a network: right, or refused with a sentence that says what to do.
+
+Whatever a network does with its graph (leaves it, cuts it, writes into it), a derivative is how much the output moves
+when the points do. So the derivatives of each order are compared with differences of the order below. What training
+changes later is found at the 2nd, 4th, 8th … meeting, which costs nothing in the long run.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import warnings
+import weakref
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from dudx.checks import Model
+from dudx.engines.base import Engine
+from dudx.errors import DudxError, KinkWarning, UnsupportedError
+from dudx.network import facts
+from dudx.network.batches import on_each
+from dudx.network.detect import refuse_coupling
+from dudx.network.meetings import looked_at
+from dudx.network.modules import owner_of
+from dudx.network.pointwise import Pointwise
+from dudx.network.probes import GOLDEN, at_rest
+from dudx.network.sandbox import unobserved
+from dudx.network.slices import slicing
+from dudx.operators import Along, D, Operator, fitting, orders_of
+
+#: Rows of a trial, and the highest order that is looked at.
+_ROWS, _HIGHEST = 6, 4
+#: How far two differences may disagree and still tell something, and how far the derivative may be from them.
+_SURE, _WRONG = 0.005, 0.05
+
+
+@dataclass(frozen=True)
+class _Found:
+    random: bool = False
+
+
+_NOTHING = _Found()
+
+
+def admitted(model: Model, x: Tensor, operators: Sequence[Operator], engine: Engine) -> Model:
+    """The model as the engine is to take it, after a trial if they have not met often."""
+    if x.is_meta or torch.compiler.is_compiling() or isinstance(model, Pointwise):
+        return model
+    # A slice of a coupled batch is another batch, so there even engines that are right for coupled networks are not.
+    alone = engine.coupled == "refuse" or bool(slicing())
+    order = max(orders_of(tuple(operators)), default=0)
+    met = (type(engine), alone, order, torch.is_autocast_enabled(x.device.type))
+    found = looked_at(model, met, lambda: _tried(model, x, engine, order, alone))
+    return SameNumbers(model, len(x)) if found.random and engine.approximate else model
+
+
+class SameNumbers:
+    """A network that draws random numbers, for stencils: all rows that belong to a point see the same ones."""
+
+    def __init__(self, model: Model, points: int):
+        self.model, self.points = model, points
+
+    def __call__(self, rows: Tensor) -> Tensor:
+        return on_each(self.model, rows.view(-1, self.points, rows.shape[1])).flatten(0, 1)
+
+
+def _tried(model: Model, x: Tensor, engine: Engine, order: int, alone: bool) -> _Found:
+    if alone:
+        refuse_coupling(model, x)
+    if not order:
+        return _NOTHING
+    try:
+        rows, still = at_rest(model, x, _ROWS, _ROWS)
+        is_random = facts.random(model, rows, still)
+    except DudxError:  # of a network that fails at other points than those asked for
+        return _NOTHING
+    if engine.approximate:
+        _refuse_noise(model, rows, still, engine, order)
+    elif engine.coupled != "ignore":
+        _Trial(model, x, rows, engine, min(order, _HIGHEST)).judge()
+    if order > 1:
+        _warn_of_kinks(model, rows)
+    return _Found(is_random)
+
+
+class _Trial:
+    """All derivatives along one direction, at the rows and a little to both sides of them."""
+
+    def __init__(self, model: Model, x: Tensor, rows: Tensor, engine: Engine, order: int):
+        self.model, self.x, self.rows, self.engine, self.order = model, x, rows, engine, order
+        eps = torch.finfo(rows.dtype).eps
+        self.step = eps**0.25 * float(1 + rows.abs().amax())
+        # Something of every axis, and of no two axes as much.
+        along = 1 + torch.arange(1, rows.shape[1] + 1, dtype=torch.float64) * GOLDEN % 1
+        self.along = (along / along.norm()).to(rows).expand_as(rows).contiguous()
+        #: Where engines are right for coupled networks, only some of the rows move, one at a time.
+        self.moving: list[Any] = [slice(None)] if engine.coupled == "refuse" else [slice(i, i + 1) for i in range(3)]
+
+    def derivatives(self, rows: Tensor) -> list[Tensor]:
+        operators = [D(), *(Along(self.along, k) for k in range(1, self.order + 1))]
+        with unobserved(self.model):
+            return list(self.engine.derivatives(self.model, rows, fitting(operators, rows)))
+
+    def judge(self) -> None:
+        """Raise an error where derivatives are not what the output does, or their gradients are lost."""
+        here = self.derivatives(self.rows)
+        self._refuse_lost_gradients(here[0])
+        with torch.no_grad():
+            sides = [[self._moved(which, share) for which in self.moving] for share in (1, -1, 0.5, -0.5)]
+            for k in range(1, self.order + 1):
+                below = [torch.cat([values[k - 1][which] for which, values in zip(self.moving, side, strict=True)])
+                         for side in sides]  # fmt: skip
+                ours = torch.cat([here[k].detach()[which] for which in self.moving])
+                if self._contradicted(ours, below):
+                    raise _refusal(k, self.engine)
+
+    def _moved(self, which: Any, share: float) -> list[Tensor]:
+        rows = self.rows.clone()
+        rows[which] += share * self.step * self.along[which]
+        return [value.detach() for value in self.derivatives(rows)]
+
+    def _contradicted(self, ours: Tensor, below: list[Tensor]) -> bool:
+        """Whether two differences, which agree with each other, disagree with a derivative in most rows of an output."""
+        ours, *below = (value.double() for value in (ours, *below))
+        wide, narrow = (below[0] - below[1]) / (2 * self.step), (below[2] - below[3]) / self.step
+        size = torch.maximum(ours.abs(), narrow.abs())
+        rounding = 64 * torch.finfo(self.rows.dtype).eps * below[2].abs().amax(0) / self.step
+        sure = ((wide - narrow).abs() <= _SURE * size) & (size > rounding)
+        wrong = sure & ((ours - narrow).abs() > _WRONG * size)
+        return bool(((wrong.sum(0) >= 2) & (2 * wrong.sum(0) > sure.sum(0))).any())
+
+    def _refuse_lost_gradients(self, ours: Tensor) -> None:
+        """Raise an error where the output's graph has parameters that the derivatives' has not."""
+        if not torch.is_grad_enabled() or not ours.requires_grad:
+            lost = torch.is_grad_enabled() and self._plain().requires_grad
+        else:
+            lost = bool(_leaves(self._plain()) - _leaves(ours))
+        if lost:
+            raise UnsupportedError(
+                f"{type(self.engine).__name__} would lose the gradients of some of this network's parameters: it has a "
+                "torch.autograd.Function or a reentrant checkpoint in it, where nothing is recorded. Use dudx.AD(), "
+                "and checkpoint with use_reentrant=False."
+            )
+
+    def _plain(self) -> Tensor:
+        with unobserved(self.model):
+            return self.model(self.rows.clone())
+
+
+def _leaves(u: Tensor) -> set[int]:
+    """The parameters, by their identities, that a tensor's graph ends at."""
+    seen, ahead, found = set(), [u.grad_fn], set()
+    while ahead:
+        node = ahead.pop()
+        if node is None or node in seen:
+            continue
+        seen.add(node)
+        variable = getattr(node, "variable", None)
+        if isinstance(variable, nn.Parameter):
+            found.add(id(variable))
+        ahead.extend(following for following, _ in node.next_functions)
+    return found
+
+
+def _refusal(order: int, engine: Engine) -> UnsupportedError:
+    which = {1: "first", 2: "second", 3: "third"}.get(order, f"{order}th")
+    return UnsupportedError(
+        f"The {which} derivative that {type(engine).__name__} gets of this network is not how its output moves when "
+        "the points do: the network leaves the graph (no_grad, detach, .data, numpy, a function that torch cannot "
+        "differentiate) or has a backward pass that is not its derivative. Write it in differentiable functions of "
+        "torch, or use differences: dudx.FD().calibrated(model, x, operators, reference='differences')."
+    )
+
+
+def _refuse_noise(model: Model, rows: Tensor, still: Tensor, engine: Engine, order: int) -> None:
+    """Raise an error where a network computes so coarsely that differences at the engine's step are noise."""
+    step = _smallest_step(engine, order)
+    found = None if step is None else facts.noise(model, rows)
+    if step is None or found is None:
+        return
+    still = still.double()
+    spread = (still - still.mean(0)).square().mean(0).sqrt()
+    width = float((rows - rows.mean(0)).double().square().mean().sqrt())
+    share = float((found / spread.clamp(min=torch.finfo(torch.float64).tiny)).amax()) * (width / step) ** order
+    if share > 0.25:
+        name = type(engine).__name__
+        raise UnsupportedError(
+            f"This network computes in a coarser format than its points' {str(rows.dtype).removeprefix('torch.')} "
+            f"(autocast, or .half() inside), and at a step of {step:.1e} differences of order {order} are mostly "
+            f"rounding: calibrate as it is evaluated, dudx.{name}().calibrated(model, x, operators) under the same "
+            "autocast, or use dudx.AD() or dudx.Taylor()."
+        )
+
+
+def _smallest_step(engine: Engine, order: int) -> float | None:
+    steps: Any = engine.state.get("steps")
+    if isinstance(steps, dict):
+        steps = steps.get(order, min(steps.values(), key=lambda step: min(step) if isinstance(step, tuple) else step))
+    return min(steps) if isinstance(steps, tuple | list) else steps
+
+
+_warned: weakref.WeakSet[Any] = weakref.WeakSet()
+
+
+def _warn_of_kinks(model: Model, rows: Tensor) -> None:
+    owner = owner_of(model)
+    with contextlib.suppress(TypeError):  # what cannot be remembered is warned of each time
+        if owner in _warned:
+            return
+    where = facts.kinks(model, rows)
+    if where is None:
+        return
+    with contextlib.suppress(TypeError):
+        _warned.add(owner)
+    warnings.warn(
+        f"This network is made of straight pieces in {where}: its second derivative is zero between the kinks, and "
+        "none at them, so a residual with derivatives of order 2 says nothing about it. Use a smooth activation, such "
+        "as nn.Tanh, nn.SiLU or nn.GELU.",
+        KinkWarning,
+        stacklevel=8,
+    )
