@@ -10,6 +10,10 @@ from torch import Tensor
 from dudx.optim.rows import Jacobian
 from dudx.optim.solvers import Reduce
 
+#: How much more the preconditioner is damped than the matrix. It is no good approximation of it: trusted fully it saves
+#: many iterations where damping is small and wastes as many where it is large; like this it helps or does no harm.
+_CAUTION = 100.0
+
 
 class Free:
     """(JᵀJ + λ) δ = g by preconditioned conjugate gradients; J stays in factors.
@@ -35,8 +39,8 @@ class Free:
 
     def damp(self, damping: Tensor) -> bool:
         self._damping = damping
-        # Below this it would make a step of what is rounding in directions that no sample sees.
-        self._preconditioner.damp(damping.clamp(min=1e-9 * float(self.scale)))
+        # Nor below what would make a step of rounding, in directions that no sample sees.
+        self._preconditioner.damp((_CAUTION * damping).clamp(min=1e-9 * float(self.scale)))
         return True
 
     def times(self, delta: Tensor) -> Tensor:
