@@ -210,6 +210,10 @@ class Trainer:
                 self.epoch, self.seconds, learning_rate, self.engine.shown, scores, phase.damping, self.stopping.spent
             )
 
+    def first_step(self, parts: list[Part]) -> tuple[float, Mapping[str, Tensor]]:
+        """A step of the main optimizer; returns the loss before it, and its parts."""
+        return self.first.step(parts)
+
     def _calibration_due(self, damping: float | None) -> bool:
         """At regular intervals and, with an optimizer that has a damping, whenever that is in another regime."""
         if self.epoch % self.settings.recalibrate == 0:
