@@ -20,6 +20,7 @@ from dudx.lab import storage
 from dudx.lab.problems import Problem
 from dudx.lab.problems import problem as problem_named
 from dudx.lab.problems.geometry import Cylinder, Domain
+from dudx.lab.run.metrics import percent
 from dudx.lab.run.settings import from_toml
 
 # Okabe and Ito's palette, distinguishable with every common form of colour blindness.
@@ -91,7 +92,7 @@ def curve(path: Path, problem: Problem, points: np.ndarray, prediction: np.ndarr
         values.legend()
         values.set(xlabel=problem.inputs[0], title=problem.title)
         errors.semilogy(x, np.abs(u - true), color=COLOURS[0])
-        errors.set(xlabel=problem.inputs[0], title=f"|error|, relative L2 {100 * error:.2f} %")
+        errors.set(xlabel=problem.inputs[0], title=f"|error|, relative L2 {percent(error)}")
     return path
 
 
@@ -114,7 +115,7 @@ def solution(path: Path, problem: Problem, points: np.ndarray, prediction: np.nd
         panels = [
             ("prediction", u, FIELD_MAP, low, high),
             ("reference", true, FIELD_MAP, low, high),
-            (f"|error|, relative L2 {100 * error:.2f} %", np.abs(u - true), ERROR_MAP, 0.0, None),
+            (f"|error|, relative L2 {percent(error)}", np.abs(u - true), ERROR_MAP, 0.0, None),
         ]
         for ax, (title, values, colours, least, most) in zip(axes, panels, strict=True):
             drawn = ax.tripcolor(mesh, values, shading="gouraud", cmap=colours, vmin=least, vmax=most, rasterized=True)

@@ -81,8 +81,8 @@ class Settings(BaseModel):
     acceleration: bool = _optimization(True, "lm: bend steps along the residuals' curvature")
     lbfgs_epochs: int = _optimization(0, "a second phase of L-BFGS of this many epochs", ge=0)
     seconds: float | None = _optimization(None, "stop after so many CPU seconds of training", gt=0)
-    settled: int | None = _optimization(
-        None, "stop when the loss on fresh points has fallen by less than a tenth over so many draws", gt=1
+    settled: int = _optimization(
+        0, "stop when the loss on fresh points has fallen by less than a tenth over so many draws; 0 never", ge=0
     )
 
     compile: bool | Literal["auto"] = _machine(
