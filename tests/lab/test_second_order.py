@@ -76,21 +76,31 @@ def test_killed_and_resumed_ends_bit_for_bit(
 def test_steps_are_calibrated_when_the_damping_is_in_another_regime(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    dampings = iter(())
-    monkeypatch.setattr(LeastSquares, "damping", property(lambda phase: now[0]))
-    now = [1e-3]
+    dampings = [1e-3, 1.1e-4, 9e-5, 8e-4, 9.1e-4, 9.1e-4, 9.1e-4, 8e-3, 9.2e-3, 1.0]
+    now = [0]
+    monkeypatch.setattr(LeastSquares, "damping", property(lambda phase: dampings[now[0]]))
     original = Trainer._epoch
 
     def scripted(self: Trainer) -> None:
-        now[0] = next(dampings)
+        now[0] = self.epoch
         original(self)
 
     monkeypatch.setattr(Trainer, "_epoch", scripted)
-    for engine, epochs in (("fd", [0, 2, 4, 6]), ("taylor", [])):
-        dampings = iter([1e-3, 1.1e-4, 9e-5, 8e-4, 9.1e-4, 9.1e-4, 9.1e-4])
-        train(small(engine=engine, epochs=7, recalibrate=6), tmp_path / engine)
-        searches = json.loads((tmp_path / engine / "calibrations.json").read_text())
-        assert sorted({search["epoch"] for search in searches}) == epochs
+
+    def calibrated_at(folder: Path) -> list[int]:
+        return sorted({search["epoch"] for search in json.loads((folder / "calibrations.json").read_text())})
+
+    settings = small(engine="fd", epochs=9, recalibrate=7)
+    train(settings, tmp_path / "whole")
+    assert calibrated_at(tmp_path / "whole") == [0, 2, 4, 7]
+    settings = small(engine="fd", epochs=9, recalibrate=100)
+    train(settings, tmp_path / "rarely")
+    assert calibrated_at(tmp_path / "rarely") == [0, 2, 4, 8]
+    killed_at(7, settings, tmp_path / "cut", monkeypatch)
+    train(settings, tmp_path / "cut", resume=True)
+    assert_resumed_bit_for_bit(tmp_path / "rarely", tmp_path / "cut")
+    train(small(engine="taylor", epochs=9), tmp_path / "exact")
+    assert calibrated_at(tmp_path / "exact") == []
 
 
 def test_unknown_constants_move_with_the_network(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

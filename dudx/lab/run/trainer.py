@@ -218,7 +218,7 @@ class Trainer:
         """At regular intervals and, with an optimizer that has a damping, whenever that is in another regime."""
         if self.epoch % self.settings.recalibrate == 0:
             return True
-        if damping is None or self.calibrated_at is None or not self.engine.calibrations:
+        if damping is None or self.calibrated_at is None or not self.records.calibrations:
             return False
         return not 1 / _REGIME < damping / self.calibrated_at < _REGIME
 
@@ -264,11 +264,12 @@ class Trainer:
             "epochs": self.epoch,
             "status": status,
             "seconds": self.seconds,
-            "cpu_seconds": self.stopping.spent,
             "step": self.engine.shown or None,
             "compile_seconds": self.objective.compile_seconds,
             "parameters": sum(p.numel() for p in self.parameters),
         }
+        if self.settings.seconds is not None:
+            facts["cpu_seconds"] = self.stopping.spent
         if status == "diverged":
             facts["diverged_at"] = reached
         elif status == "finished":
