@@ -85,7 +85,7 @@ def curve(path: Path, problem: Problem, points: np.ndarray, prediction: np.ndarr
     """Prediction and reference in one variable, and the error beside them."""
     order = np.argsort(points[:, 0])
     x, u, true = points[order, 0], prediction[order, 0], reference[order, 0]
-    error = np.linalg.norm(u - true) / np.linalg.norm(true)
+    error = float(np.linalg.norm(u - true) / np.linalg.norm(true))
     with figure(path, 2, (10, 3.6)) as (values, errors):
         values.plot(x, true, color=COLOURS[6], label="reference")
         values.plot(x, u, color=COLOURS[1], linestyle="--", label="prediction")
@@ -110,7 +110,7 @@ def solution(path: Path, problem: Problem, points: np.ndarray, prediction: np.nd
     low, high = float(true.min()), float(true.max())
     width, height = np.ptp(points, axis=0)
     aspect = 1.0 if over_time else height / width
-    error = np.linalg.norm(u - true) / np.linalg.norm(true)
+    error = float(np.linalg.norm(u - true) / np.linalg.norm(true))
     with figure(path, 3, (11, 0.6 + 3.0 * min(aspect, 1.6))) as axes:
         panels = [
             ("prediction", u, FIELD_MAP, low, high),
