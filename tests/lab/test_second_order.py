@@ -167,6 +167,15 @@ def test_a_budget_of_seconds_ends_a_run(tmp_path: Path) -> None:
     assert last["l2_relative"]
 
 
+def test_a_run_estimates_its_error_if_asked(tmp_path: Path) -> None:
+    result = train(small(engine="taylor", epochs=3, estimate=True), tmp_path / "run")
+    assert 0 < result["estimate"]["relative_l2"] < math.inf
+    assert json.loads((tmp_path / "run" / "result.json").read_text())["estimate"] == result["estimate"]
+    assert "estimate" not in train(small(engine="taylor", epochs=3), tmp_path / "without")
+    with pytest.raises(InputError, match="leave out --estimate"):
+        Trainer(problem("poisson"), small("poisson", network="batchnorm", estimate=True), Path())
+
+
 # -- weights -----------------------------------------------------------------------------------------------------------
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,7 @@ from dudx.lab.problems import Problem
 from dudx.lab.run.batches import Batches
 from dudx.lab.run.checkpoint import Checkpoint, RandomNumbers, Stateful, kept
 from dudx.lab.run.engines import make_engine
+from dudx.lab.run.estimate import estimate
 from dudx.lab.run.evaluation import Evaluation, scored
 from dudx.lab.run.interruption import stop_request
 from dudx.lab.run.least_squares import LeastSquares
@@ -70,6 +72,11 @@ class Trainer:
         self.views = Views(
             self.model, self.calibration_points, isolating=self.engine.coupled == "refuse" and not ignoring
         )
+        if settings.estimate and (problem.outputs != 1 or self.views.isolating):
+            raise InputError(
+                "The error is estimated for one unknown function and networks without influence between samples; leave "
+                "out --estimate."
+            )
         self.ranks.same_start(self.model, self.unknowns, self.calibration_points)
         self.first, self.second = self._first_phase(), self._second_phase()
         self.batches = Batches(self.objective, settings.resample, self.generator, self._residual_size)
@@ -274,6 +281,8 @@ class Trainer:
             facts["diverged_at"] = reached
         elif status == "finished":
             facts["stopped"] = stopped
+        if self.settings.estimate and status != "diverged":
+            facts["estimate"] = asdict(estimate(self.problem, self.model, self.engine, seed=self.settings.seed))
         if file_scores := self.evaluation.file_scores():
             facts["file_reference"] = file_scores
         return self.records.write_result(scored(arrays), arrays, facts)
