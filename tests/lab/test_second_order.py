@@ -192,6 +192,20 @@ def test_weights_found_automatically_are_the_ratio_of_how_much_the_parts_move() 
     assert trainer.batches.reweighed()[1].weight == trainer.objective.weights["boundary"]
 
 
+def test_a_ramp_takes_weight_from_the_first_moments() -> None:
+    plain, ramped = (Trainer(problem("heat"), small("heat", ramp=ramp), Path()) for ramp in (0.0, 0.5))
+    parts = plain.batches.at(0)[0]
+    for before, after in zip(parts, ramped.batches.at(0)[0], strict=True):
+        values, scaled = (
+            part.residual(plain.model, part.points, dudx.Taylor(), **part.data).detach() for part in (before, after)
+        )
+        t = before.points[:, -1:]
+        scale = 1.0 if before.name == "initial" else (t / (t + 0.5)).sqrt()
+        assert torch.allclose(scaled, scale * values, rtol=1e-12, atol=0)
+    with pytest.raises(InputError, match="has no time"):
+        Trainer(problem("poisson"), small("poisson", ramp=0.5), Path())
+
+
 # -- profiles ----------------------------------------------------------------------------------------------------------
 
 

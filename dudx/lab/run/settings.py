@@ -66,6 +66,9 @@ class Settings(BaseModel):
     adaptive_power: float = _loss(1.0, "adaptive points: chances grow with this power of the residual", gt=0)
     adaptive_floor: float = _loss(0.1, "adaptive points: what every chance has in addition, the mean being 1", ge=0)
     adaptive_candidates: int = _loss(8, "adaptive points: so many candidates for each", gt=1)
+    ramp: float = _loss(
+        0.0, "times soon after the start count less, by t / (t + ramp) in the equation and on the boundary", ge=0
+    )
     weights: Literal["fixed", "auto"] = _loss(
         "fixed", "of the parts: fixed (as given below), or auto (by how much each part moves with the parameters)"
     )
