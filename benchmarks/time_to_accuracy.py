@@ -62,13 +62,8 @@ class Method:
 def settings_of(method: Method, seed: int, seconds: float, sizes: dict[str, Any]) -> dict[str, Any]:
     """The options of a run, but for its epochs."""
     chosen = {"optimizer": method.optimizer, **OPTIMIZERS[method.optimizer]}
-    common = {"engine": method.engine, "seed": seed, "seconds": seconds, "threads": 1}
+    common = {"engine": method.engine, "seed": seed, "seconds": seconds, "settled": 0, "threads": 1}
     return {**common, "checkpoint_every": 10**6, **chosen, **sizes}
-
-
-def without_stopping(problem: str, **options: Any) -> Any:
-    """Settings that stop by the seconds only."""
-    return make_settings(problem, "cpu", **options).model_copy(update={"settled": None})
 
 
 def epochs_for(method: Method, options: dict[str, Any], seconds: float, folder: Path) -> dict[str, int]:
@@ -79,7 +74,7 @@ def epochs_for(method: Method, options: dict[str, Any], seconds: float, folder: 
         return {"epochs": ADAM_BEFORE_LBFGS, "lbfgs_epochs": 10**6}
     trial = {**options, "epochs": 40, "seconds": seconds, "evaluate_every": 40}
     shutil.rmtree(folder, ignore_errors=True)
-    result = train(without_stopping(method.problem, **trial), folder)
+    result = train(make_settings(method.problem, "cpu", **trial), folder)
     return {"epochs": max(10, math.ceil(seconds * result["epochs"] / result["cpu_seconds"]))}
 
 
@@ -89,7 +84,7 @@ def measure(method: Method, seed: int, seconds: float, sizes: dict[str, Any], ou
     options = settings_of(method, seed, seconds, sizes)
     options |= epochs_for(method, options, seconds, folder)
     shutil.rmtree(folder, ignore_errors=True)
-    result = train(without_stopping(method.problem, **options), folder)
+    result = train(make_settings(method.problem, "cpu", **options), folder)
     rows = [row for row in storage.read_table(folder / "metrics.csv") if row["l2_relative"]]
     curve = [[float(row["cpu_seconds"]), int(row["epoch"]), float(row["l2_relative"])] for row in rows]
     kept = {key: result[key] for key in ("status", "stopped", "epochs", "cpu_seconds", "parameters") if key in result}

@@ -22,6 +22,7 @@ from dudx.lab.problems import Problem, problems
 from dudx.lab.problems import problem as problem_named
 from dudx.lab.problems.geometry import Cylinder, Domain
 from dudx.lab.run.folder import stored_settings
+from dudx.lab.run.metrics import percent
 from dudx.lab.run.records import METRICS, PREDICTION, SCORES, read_calibrations
 
 # Okabe and Ito's palette, distinguishable with every common form of colour blindness.
@@ -146,14 +147,14 @@ def curve(path: Path, problem: Problem, points: np.ndarray, prediction: np.ndarr
     """Prediction and reference in one variable, and the error beside them."""
     order = np.argsort(points[:, 0])
     x, u, true = points[order, 0], prediction[order, 0], reference[order, 0]
-    error = np.linalg.norm(u - true) / np.linalg.norm(true)
+    error = float(np.linalg.norm(u - true) / np.linalg.norm(true))
     with figure(path, 2, (10, 3.6)) as (values, errors):
         values.plot(x, true, color=COLOURS[6], label="reference")
         values.plot(x, u, color=COLOURS[1], linestyle="--", label="prediction")
         values.legend()
         values.set(xlabel=_readable(problem.inputs[0]), title=_readable(problem.title))
         errors.semilogy(x, np.abs(u - true), color=COLOURS[0])
-        errors.set(xlabel=_readable(problem.inputs[0]), title=f"|error|, relative L2 {100 * error:.2f} %")
+        errors.set(xlabel=_readable(problem.inputs[0]), title=f"|error|, relative L2 {percent(error)}")
     return path
 
 
@@ -171,12 +172,12 @@ def solution(path: Path, problem: Problem, points: np.ndarray, prediction: np.nd
     low, high = float(true.min()), float(true.max())
     width, height = np.ptp(points, axis=0)
     aspect = 1.0 if over_time else height / width
-    error = np.linalg.norm(u - true) / np.linalg.norm(true)
+    error = float(np.linalg.norm(u - true) / np.linalg.norm(true))
     with figure(path, 3, (11, 0.6 + 3.0 * min(aspect, 1.6))) as axes:
         panels = [
             ("prediction", u, FIELD_MAP, low, high),
             ("reference", true, FIELD_MAP, low, high),
-            (f"|error|, relative L2 {100 * error:.2f} %", np.abs(u - true), ERROR_MAP, 0.0, None),
+            (f"|error|, relative L2 {percent(error)}", np.abs(u - true), ERROR_MAP, 0.0, None),
         ]
         for ax, (title, values, colours, least, most) in zip(axes, panels, strict=True):
             drawn = ax.tripcolor(mesh, values, shading="gouraud", cmap=colours, vmin=least, vmax=most, rasterized=True)

@@ -76,21 +76,31 @@ def test_killed_and_resumed_ends_bit_for_bit(
 def test_steps_are_calibrated_when_the_damping_is_in_another_regime(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    dampings = iter(())
-    monkeypatch.setattr(LeastSquares, "damping", property(lambda phase: now[0]))
-    now = [1e-3]
+    dampings = [1e-3, 1.1e-4, 9e-5, 8e-4, 9.1e-4, 9.1e-4, 9.1e-4, 8e-3, 9.2e-3, 1.0]
+    now = [0]
+    monkeypatch.setattr(LeastSquares, "damping", property(lambda phase: dampings[now[0]]))
     original = Trainer._epoch
 
     def scripted(self: Trainer) -> None:
-        now[0] = next(dampings)
+        now[0] = self.epoch
         original(self)
 
     monkeypatch.setattr(Trainer, "_epoch", scripted)
-    for engine, epochs in (("fd", [0, 2, 4, 6]), ("taylor", [])):
-        dampings = iter([1e-3, 1.1e-4, 9e-5, 8e-4, 9.1e-4, 9.1e-4, 9.1e-4])
-        train(small(engine=engine, epochs=7, recalibrate=6), tmp_path / engine)
-        searches = json.loads((tmp_path / engine / "calibrations.json").read_text())
-        assert sorted({search["epoch"] for search in searches}) == epochs
+
+    def calibrated_at(folder: Path) -> list[int]:
+        return sorted({search["epoch"] for search in json.loads((folder / "calibrations.json").read_text())})
+
+    settings = small(engine="fd", epochs=9, recalibrate=7)
+    train(settings, tmp_path / "whole")
+    assert calibrated_at(tmp_path / "whole") == [0, 2, 4, 7]
+    settings = small(engine="fd", epochs=9, recalibrate=100)
+    train(settings, tmp_path / "rarely")
+    assert calibrated_at(tmp_path / "rarely") == [0, 2, 4, 8]
+    killed_at(7, settings, tmp_path / "cut", monkeypatch)
+    train(settings, tmp_path / "cut", resume=True)
+    assert_resumed_bit_for_bit(tmp_path / "rarely", tmp_path / "cut")
+    train(small(engine="taylor", epochs=9), tmp_path / "exact")
+    assert calibrated_at(tmp_path / "exact") == []
 
 
 def test_unknown_constants_move_with_the_network(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -157,6 +167,15 @@ def test_a_budget_of_seconds_ends_a_run(tmp_path: Path) -> None:
     assert last["l2_relative"]
 
 
+def test_a_run_estimates_its_error_if_asked(tmp_path: Path) -> None:
+    result = train(small(engine="taylor", epochs=3, estimate=True), tmp_path / "run")
+    assert 0 < result["estimate"]["relative_l2"] < math.inf
+    assert json.loads((tmp_path / "run" / "result.json").read_text())["estimate"] == result["estimate"]
+    assert "estimate" not in train(small(engine="taylor", epochs=3), tmp_path / "without")
+    with pytest.raises(InputError, match="leave out --estimate"):
+        Trainer(problem("poisson"), small("poisson", network="batchnorm", estimate=True), Path())
+
+
 # -- weights -----------------------------------------------------------------------------------------------------------
 
 
@@ -173,6 +192,20 @@ def test_weights_found_automatically_are_the_ratio_of_how_much_the_parts_move() 
     assert trainer.batches.reweighed()[1].weight == trainer.objective.weights["boundary"]
 
 
+def test_a_ramp_takes_weight_from_the_first_moments() -> None:
+    plain, ramped = (Trainer(problem("heat"), small("heat", ramp=ramp), Path()) for ramp in (0.0, 0.5))
+    parts = plain.batches.at(0)[0]
+    for before, after in zip(parts, ramped.batches.at(0)[0], strict=True):
+        values, scaled = (
+            part.residual(plain.model, part.points, dudx.Taylor(), **part.data).detach() for part in (before, after)
+        )
+        t = before.points[:, -1:]
+        scale = 1.0 if before.name == "initial" else (t / (t + 0.5)).sqrt()
+        assert torch.allclose(scaled, scale * values, rtol=1e-12, atol=0)
+    with pytest.raises(InputError, match="has no time"):
+        Trainer(problem("poisson"), small("poisson", ramp=0.5), Path())
+
+
 # -- profiles ----------------------------------------------------------------------------------------------------------
 
 
@@ -180,7 +213,7 @@ def test_weights_found_automatically_are_the_ratio_of_how_much_the_parts_move() 
 def test_the_cpu_profile_is_second_order_in_double_precision(name: str) -> None:
     settings = make_settings(name)
     assert (settings.optimizer, settings.dtype, settings.threads) == ("lm", "float64", 1)
-    assert make_settings(name, "paper").settled is None
+    assert make_settings(name, "paper").settled == 0
     assert make_settings(name, "paper").optimizer == "adam"
     Trainer(problem(name), settings, Path())
 

@@ -59,6 +59,7 @@ def _show_result(result: dict[str, Any], out: Path, pictures: list[Path]) -> Non
     table = ScreenTable(title=f"{result['problem']} with {result['engine']}, {result['status']}", show_header=False)
     for key, value in (
         ("relative L2", _percent(result["l2_relative"])),
+        *([("estimated", _percent(result["estimate"]["relative_l2"]))] if "estimate" in result else []),
         ("SMAPE", "-" if result["smape"] is None else f"{result['smape']:.2f} %"),
         ("max error", "-" if result["max_error"] is None else f"{result['max_error']:.2g}"),
         ("epochs", str(result["epochs"])),

@@ -16,8 +16,10 @@ from dudx.engines.base import Engine
 from dudx.errors import InputError
 from dudx.lab.problems.base import Points, Problem
 from dudx.lab.run.engines import engine_kind
+from dudx.lab.run.ramp import ramped
 from dudx.lab.run.settings import Settings
 from dudx.lab.sampling import Place, sampling
+from dudx.lab.sampling.early import times
 from dudx.operators import D, Directional, Operator
 from dudx.residual import Residual
 from dudx.streaming import backward, suggested_chunk
@@ -74,6 +76,13 @@ class Objective:
             candidates=settings.adaptive_candidates,
         )
         self.residuals = [problem.residual, *(condition.residual for condition in problem.conditions)]
+        if settings.ramp:
+            start, _ = times(problem.domain)
+            kinds = ["equation", *(condition.kind for condition in problem.conditions)]
+            self.residuals = [
+                ramped(residual, start, settings.ramp) if kind in ("equation", "boundary") else residual
+                for kind, residual in zip(kinds, self.residuals, strict=True)
+            ]
         self.chunks: dict[str, int] = {}
         if engine_kind(settings.engine).gains_by_compilation if settings.compile == "auto" else settings.compile:
             self.residuals = [residual.compiled() for residual in self.residuals]

@@ -32,7 +32,7 @@ class Phase(Protocol):
     """Epochs with one optimizer."""
 
     #: What a checkpoint keeps, by name.
-    stateful: Mapping[str, Stateful]
+    stateful: dict[str, Stateful]
 
     def step(self, parts: list[Part]) -> Losses:
         """One step."""

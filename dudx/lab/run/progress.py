@@ -43,7 +43,7 @@ class Bar:
             console=Console(stderr=True),
             refresh_per_second=4,
         )
-        self.task = self.progress.add_task(title, total=total, completed=start, facts="")
+        self.task = self.progress.add_task(title, total=total, completed=int(start), facts="")
 
     def __enter__(self) -> Self:
         self.progress.start()

@@ -67,6 +67,9 @@ class Settings(BaseModel):
     adaptive_power: float = _loss(1.0, "adaptive points: chances grow with this power of the residual", gt=0)
     adaptive_floor: float = _loss(0.1, "adaptive points: what every chance has in addition, the mean being 1", ge=0)
     adaptive_candidates: int = _loss(8, "adaptive points: so many candidates for each", gt=1)
+    ramp: float = _loss(
+        0.0, "times soon after the start count less, by t / (t + ramp) in the equation and on the boundary", ge=0
+    )
     weights: Literal["fixed", "auto"] = _loss(
         "fixed", "of the parts: fixed (as given below), or auto (by how much each part moves with the parameters)"
     )
@@ -82,8 +85,8 @@ class Settings(BaseModel):
     acceleration: bool = _optimization(True, "lm: bend steps along the residuals' curvature")
     lbfgs_epochs: int = _optimization(0, "a second phase of L-BFGS of this many epochs", ge=0)
     seconds: float | None = _optimization(None, "stop after so many CPU seconds of training", gt=0)
-    settled: int | None = _optimization(
-        None, "stop when the loss on fresh points has fallen by less than a tenth over so many draws", gt=1
+    settled: int = _optimization(
+        0, "stop when the loss on fresh points has fallen by less than a tenth over so many draws; 0 never", ge=0
     )
 
     compile: bool | Literal["auto"] = _machine(
@@ -106,6 +109,7 @@ class Settings(BaseModel):
     device: str = _machine("cpu", "cpu or cuda")
     threads: int | None = _machine(None, "CPU threads; else torch's default", gt=0)
     tensorboard: bool = _machine(False, "write TensorBoard events too")
+    estimate: bool = _machine(False, "estimate the error in the end, which needs no reference and some seconds")
     reference_file: str | None = _machine(None, "a COMSOL data file to score against in addition")
 
 

@@ -15,16 +15,16 @@ class Stopping:
     """Watches the loss on fresh points, which no step has seen yet, and the CPU time.
 
     Args:
-        draws: the run stops when the median loss over so many draws is hardly below that of as many before; None does
-            not look at it.
+        draws: the run stops when the median loss over so many draws is hardly below that of as many before; 0 does not
+            look at it.
         seconds: the run stops after so many CPU seconds of training; None does not count them.
     """
 
-    def __init__(self, draws: int | None, seconds: float | None):
+    def __init__(self, draws: int, seconds: float | None):
         self.draws, self.limit = draws, seconds
         #: CPU seconds spent so far.
         self.spent = 0.0
-        self._fresh: deque[float] = deque(maxlen=2 * draws if draws else 0)
+        self._fresh: deque[float] = deque(maxlen=2 * draws)
 
     def add(self, fresh_loss: float) -> None:
         """Take note of the loss on points just drawn."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,7 @@ from dudx.lab.problems import Problem
 from dudx.lab.run.batches import Batches
 from dudx.lab.run.checkpoint import Checkpoint, RandomNumbers, Stateful, kept
 from dudx.lab.run.engines import make_engine
+from dudx.lab.run.estimate import estimate
 from dudx.lab.run.evaluation import Evaluation, scored
 from dudx.lab.run.interruption import stop_request
 from dudx.lab.run.least_squares import LeastSquares
@@ -70,6 +72,11 @@ class Trainer:
         self.views = Views(
             self.model, self.calibration_points, isolating=self.engine.coupled == "refuse" and not ignoring
         )
+        if settings.estimate and (problem.outputs != 1 or self.views.isolating):
+            raise InputError(
+                "The error is estimated for one unknown function and networks without influence between samples; leave "
+                "out --estimate."
+            )
         self.ranks.same_start(self.model, self.unknowns, self.calibration_points)
         self.first, self.second = self._first_phase(), self._second_phase()
         self.batches = Batches(self.objective, settings.resample, self.generator, self._residual_size)
@@ -213,11 +220,15 @@ class Trainer:
                 self.epoch, self.seconds, learning_rate, self.engine.shown, scores, phase.damping, self.stopping.spent
             )
 
+    def first_step(self, parts: list[Part]) -> tuple[float, Mapping[str, Tensor]]:
+        """A step of the main optimizer; returns the loss before it, and its parts."""
+        return self.first.step(parts)
+
     def _calibration_due(self, damping: float | None) -> bool:
         """At regular intervals and, with an optimizer that has a damping, whenever that is in another regime."""
         if self.epoch % self.settings.recalibrate == 0:
             return True
-        if damping is None or self.calibrated_at is None or not self.engine.calibrations:
+        if damping is None or self.calibrated_at is None or not self.records.calibrations:
             return False
         return not 1 / _REGIME < damping / self.calibrated_at < _REGIME
 
@@ -263,15 +274,18 @@ class Trainer:
             "epochs": self.epoch,
             "status": status,
             "seconds": self.seconds,
-            "cpu_seconds": self.stopping.spent,
             "step": self.engine.shown or None,
             "compile_seconds": self.objective.compile_seconds,
             "parameters": sum(p.numel() for p in self.parameters),
         }
+        if self.settings.seconds is not None:
+            facts["cpu_seconds"] = self.stopping.spent
         if status == "diverged":
             facts["diverged_at"] = reached
         elif status == "finished":
             facts["stopped"] = stopped
+        if self.settings.estimate and status != "diverged":
+            facts["estimate"] = asdict(estimate(self.problem, self.model, self.engine, seed=self.settings.seed))
         if file_scores := self.evaluation.file_scores():
             facts["file_reference"] = file_scores
         return self.records.write_result(scored(arrays), arrays, facts)

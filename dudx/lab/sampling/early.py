@@ -28,7 +28,7 @@ class Early(Sampling):
 def times(domain: Domain) -> tuple[float, float]:
     """When a domain begins, and how long it lasts."""
     if not isinstance(domain, Cylinder):
-        raise InputError("This problem has no time that early points could be drawn at; use another sampling.")
+        raise InputError("This problem has no time, so that there are no early points and no ramp; leave them out.")
     (start,), (end,) = domain.time.bounds
     return start, end - start
 
