@@ -3,6 +3,7 @@
 from dudx.border import evaluate
 from dudx.compile.graphs import CompilationWarning
 from dudx.coupling.explanation import Explanation, explain
+from dudx.coupling.hazards import Hazard
 from dudx.coupling.isolation import frozen, isolate, mixing_rule
 from dudx.coupling.running import running_statistics
 from dudx.engines.autodiff import AD
@@ -30,6 +31,7 @@ from dudx.operators import Along, D, Laplacian, Operator, random_laplacian
 from dudx.recommendation import Candidate, Recommendation, recommend
 from dudx.residual import Residual
 from dudx.streaming import backward, suggested_chunk
+from dudx.watch import Finding, Watch, watch
 
 __version__ = "0.1.0"
 
@@ -50,6 +52,8 @@ __all__ = [
     "Engine",
     "Explanation",
     "Field",
+    "Finding",
+    "Hazard",
     "InputError",
     "KinkWarning",
     "Laplacian",
@@ -61,6 +65,7 @@ __all__ = [
     "StepNotSetError",
     "Taylor",
     "UnsupportedError",
+    "Watch",
     "backward",
     "coupled",
     "evaluate",
@@ -75,4 +80,5 @@ __all__ = [
     "running_statistics",
     "suggested_chunk",
     "taylor_rule",
+    "watch",
 ]
