@@ -277,3 +277,232 @@ def _derivatives(clean: nn.Module, x: Tensor) -> tuple[Tensor, ...]:
     value, gradient = torch.func.vmap(alone)(x), torch.func.vmap(torch.func.jacfwd(alone))(x)
     hessian = torch.func.vmap(torch.func.jacfwd(torch.func.jacfwd(alone)))(x)
     return value, gradient[..., 0], gradient[..., 1], hessian.diagonal(dim1=-2, dim2=-1).sum(-1)
+
+
+# -- differences of networks that draw random numbers --------------------------------------------------------------
+
+
+class Noisy(nn.Module):
+    """Adds noise to its features."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        return x * (1 + torch.rand_like(x))
+
+
+RANDOM = {
+    "dropout": lambda: nn.Dropout(0.4),
+    "alpha dropout": lambda: nn.AlphaDropout(0.4),
+    "noise": Noisy,
+}
+
+
+@pytest.mark.parametrize("engine", ENGINES.values(), ids=ENGINES)
+@pytest.mark.parametrize("layer", RANDOM.values(), ids=RANDOM)
+def test_all_rows_of_a_point_see_the_same_random_numbers(layer, engine):
+    """One input and one output, and the second derivative along it: the value is of one draw, and so are the others."""
+    a, b, c = _layers()
+    model = nn.Sequential(a, nn.Tanh(), layer(), b, nn.Tanh(), c)
+    x = points(6, 2)
+    try:
+        found = dudx.evaluate(model, x, [D(0), Laplacian()], engine)
+    except dudx.UnsupportedError as refusal:
+        assert not engine.approximate, refusal
+        return
+    # No draw of these networks has larger derivatives; with a mask for each row they are a thousand times that.
+    assert max(float(value.detach().abs().max()) for value in found) < 20
+
+
+def test_a_random_network_is_neither_calibrated_nor_recommended_for_differences():
+    a, _, c = _layers()
+    model = nn.Sequential(a, nn.Tanh(), nn.Dropout(0.4), c)
+    x = points(16, 2)
+    with pytest.raises(dudx.CalibrationError, match=r"model\.eval\(\)"):
+        dudx.FD().calibrated(model, x, [Laplacian()])
+    offered = {candidate.name: candidate for candidate in dudx.recommend(model, x, [Laplacian()], repeats=1)}
+    assert np.isnan(offered["FD"].seconds)
+    assert "random numbers" in offered["FD"].note
+    assert offered["AD"].seconds > 0
+
+
+# -- networks that compute in a coarser format than their points ------------------------------------------------------
+
+
+class Rounded(nn.Module):
+    def __init__(self, dtype: torch.dtype):
+        super().__init__()
+        self.dtype = dtype
+
+    def forward(self, x: Tensor) -> Tensor:
+        return x.to(self.dtype).to(x.dtype)
+
+
+@pytest.mark.parametrize("engine", ENGINES.values(), ids=ENGINES)
+def test_formats_agree_under_autocast(engine):
+    a, b, c = (layer.float() for layer in _layers())
+    model, x = nn.Sequential(a, nn.Tanh(), b, nn.Tanh(), c), points(6, 2).float()
+    true = [value.detach() for value in dudx.evaluate(model, x, [D(), D(0), Laplacian()], dudx.AD())]
+    with torch.autocast("cpu", torch.bfloat16):
+        try:
+            found = dudx.evaluate(model, x, [D(), D(0), Laplacian()], engine)
+        except dudx.UnsupportedError as refusal:
+            assert engine.approximate
+            assert "coarser format" in str(refusal)
+            return
+    for ours, exact in zip(found, true, strict=True):
+        assert ours.dtype == torch.float32
+        torch.testing.assert_close(ours.detach(), exact, rtol=0.05, atol=0.02)
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+def test_calibrated_as_it_is_evaluated(dtype):
+    a, b, c = (layer.float() for layer in _layers())
+    model, x = nn.Sequential(a, Rounded(dtype), nn.Tanh(), b, nn.Tanh(), c), points(64, 2).float()
+    smooth = nn.Sequential(a, nn.Tanh(), b, nn.Tanh(), c)
+    (true,) = dudx.evaluate(smooth, x, [D(0)], dudx.AD())
+    with pytest.raises(dudx.UnsupportedError, match="coarser format"):
+        dudx.evaluate(model, x, D(0), dudx.FD(1e-3))
+    engine = dudx.FD().calibrated(model, x, [D(0)], reference="differences")
+    (found,) = dudx.evaluate(model, x, [D(0)], engine)
+    assert float((found - true).detach().norm() / true.detach().norm()) < 0.1
+
+
+# -- what was recorded, and is asked for again --------------------------------------------------------------------
+
+
+def test_a_residual_that_asks_for_something_else_when_replayed():
+    a, _, c = _layers()
+    model, calls = nn.Sequential(a, nn.Tanh(), c), []
+
+    def alternating(u):
+        calls.append(1)
+        return u.x if len(calls) % 2 else u.xx
+
+    with pytest.raises(dudx.InputError, match="other derivatives"):
+        dudx.Residual(alternating, ("x", "y"))(model, points(6, 2), dudx.AD())
+
+
+# -- several layers that mix samples ------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("engine", ENGINES.values(), ids=ENGINES)
+def test_isolation_is_exact_with_two_batch_norms(engine):
+    a, b, c = _layers()
+    model = nn.Sequential(a, nn.BatchNorm1d(8), nn.Tanh(), b, nn.BatchNorm1d(8), nn.Tanh(), c).double()
+    x = points(6, 2)
+    (true,) = dudx.evaluate(model, x, [Laplacian()], dudx.PerSampleAD(method="loop"))
+    if engine.coupled is not None:
+        with pytest.raises(dudx.CoupledModelError, match=r"dudx\.isolate"):
+            dudx.evaluate(model, x, Laplacian(), engine)
+    (found,) = dudx.evaluate(dudx.isolate(model, x), x, [Laplacian()], engine)
+    tolerance = 5e-3 if engine.approximate else 1e-9  # features as narrow as those of 6 samples have large derivatives
+    assert float((found - true).detach().abs().max()) < tolerance * float(true.detach().abs().max())
+
+
+# -- kinks -----------------------------------------------------------------------------------------------------------
+
+
+def _functional_relu() -> nn.Module:
+    return Net(lambda h: F.relu(h))
+
+
+@pytest.mark.parametrize("engine", ENGINES.values(), ids=ENGINES)
+@pytest.mark.parametrize(
+    ("make", "where"),
+    [
+        (lambda: nn.Sequential(nn.Linear(2, 8), nn.ReLU(), nn.Linear(8, 1)).double(), r"layer '1' \(ReLU\)"),
+        (lambda: nn.Sequential(nn.Linear(2, 8), nn.PReLU(), nn.Linear(8, 1)).double(), r"layer '1' \(PReLU\)"),
+        (_functional_relu, "relu in its own code"),
+    ],
+)
+def test_a_network_without_second_derivatives_is_named_once(make, where, engine):
+    model, x = make(), points(6, 2)
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("error", dudx.KinkWarning)
+            dudx.evaluate(model, x, D(0), engine)  # a first derivative it has
+        with pytest.warns(dudx.KinkWarning, match=where):
+            dudx.evaluate(model, x, Laplacian(), engine)
+    except dudx.UnsupportedError:
+        return
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", dudx.KinkWarning)
+        for _ in range(4):
+            dudx.evaluate(model, x, Laplacian(), engine)
+
+
+# -- threads -------------------------------------------------------------------------------------------------------
+
+
+def test_nothing_of_the_process_changes_while_networks_are_looked_at():
+    """Another thread draws numbers and asks for the fast paths of attention all the while."""
+    torch.manual_seed(7)
+    expected = [torch.rand(4) for _ in range(2000)]
+    torch.manual_seed(7)
+    drawn: list[Tensor] = []
+    flags: set[tuple[bool, ...]] = set()
+    done = threading.Event()
+
+    def look() -> tuple[bool, ...]:
+        cuda = torch.backends.cuda
+        return (torch.backends.mha.get_fastpath_enabled(), cuda.flash_sdp_enabled(), cuda.mem_efficient_sdp_enabled())
+
+    def other_thread() -> None:
+        while not done.is_set():
+            flags.add(look())
+            if len(drawn) < len(expected):
+                drawn.append(torch.rand(4))
+
+    before = look()
+    generator = torch.Generator().manual_seed(0)
+    x = torch.rand(6, 2, dtype=torch.float64, generator=generator)
+    layer = nn.TransformerEncoderLayer(8, 2, 8, dropout=0.1, batch_first=True)
+    model = nn.Sequential(nn.Linear(2, 8), nn.Unflatten(1, (1, 8)), layer, nn.Flatten(), nn.Linear(8, 1)).double()
+    torch.manual_seed(7)
+    thread = threading.Thread(target=other_thread)
+    thread.start()
+    try:
+        for _ in range(2):
+            dudx.coupled(model, x)
+            dudx.explain(model.eval(), x)
+            dudx.evaluate(model.eval(), x, Laplacian(), dudx.AD())
+            dudx.evaluate(model.eval(), x, Laplacian(), dudx.PerSampleAD(method="loop"))
+    finally:
+        done.set()
+        thread.join()
+    assert flags == {before}
+    assert len(drawn) > 10
+    assert all(torch.equal(ours, theirs) for ours, theirs in zip(drawn, expected, strict=False))
+
+
+# -- compiled graphs ---------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("fresh", ["lambda", "method"])
+def test_a_network_that_is_written_anew_at_each_call_is_compiled_once(fresh):
+    a, _, c = _layers()
+    model, x = nn.Sequential(a, nn.Tanh(), c), points(6, 2)
+    heat = dudx.Residual(lambda u: u.y - u.xx, ("x", "y"), compile=True)
+    true = dudx.Residual(lambda u: u.y - u.xx, ("x", "y")).loss(model, x, dudx.FD(1e-2))
+    for _ in range(4):
+        network = (lambda x: model(x)) if fresh == "lambda" else model.forward
+        torch.testing.assert_close(heat.loss(network, x, dudx.FD(1e-2)), true)
+    assert heat._compiled is not None
+    assert heat._compiled.made == 1
+
+
+@pytest.mark.slow
+def test_a_number_that_changes_is_named_as_the_reason(monkeypatch):
+    monkeypatch.setattr("dudx.compile.graphs._TOLD", 3)
+    monkeypatch.setattr("dudx.compile.graphs._MOST", 3)
+    a, _, c = _layers()
+    model, x, nu = nn.Sequential(a, nn.Tanh(), c), points(6, 2), [0.0]
+    heat = dudx.Residual(lambda u: u.y - nu[0] * u.xx, ("x", "y"), compile=True)
+    plain = dudx.Residual(lambda u: u.y - nu[0] * u.xx, ("x", "y"))
+    with pytest.warns(dudx.CompilationWarning, match="multiplies them with another number") as seen:
+        for number in range(5):
+            nu[0] = 0.1 * (number + 1)
+            torch.testing.assert_close(heat.loss(model, x, dudx.FD(1e-2)), plain.loss(model, x, dudx.FD(1e-2)))
+    assert len([warning for warning in seen if warning.category is dudx.CompilationWarning]) == 1
+    assert heat._compiled is not None
+    assert heat._compiled.made == 3

@@ -12,6 +12,7 @@ from torch import Tensor
 
 from dudx import checks
 from dudx.checks import Model
+from dudx.coupling.hazards import Hazard, hazards
 from dudx.coupling.measuring import Measured, RelativeError, reason
 from dudx.coupling.mixing import ROWS, Mixing, mixing_modules, relative_change
 from dudx.engines.taylor.engine import Taylor
@@ -60,6 +61,8 @@ class Explanation:
     #: What to use, best first.
     remedies: tuple[str, ...]
     notes: tuple[str, ...]
+    #: What else makes derivatives wrong.
+    hazards: tuple[Hazard, ...] = ()
 
     def __repr__(self) -> str:
         mode = {"function": "", "mixed": ", partly in training mode"}.get(self.mode, f" in {self.mode} mode")
@@ -75,6 +78,8 @@ class Explanation:
         errors = (("gradient", self.gradient), ("Laplacian", self.laplacian))
         rows = [(name, _percent(e.median), _percent(e.largest)) for name, e in errors if e is not None]
         lines += _table(("error", "median", "largest"), rows, 1) if rows else ["  not measured"]
+        if self.hazards:
+            lines += ["", "What else makes derivatives wrong:", *(f"  {hazard}" for hazard in self.hazards)]
         lines += ["", "What to use:", *(f"  {line}" for line in self.remedies)]
         if self.notes:
             lines += ["", "Notes:", *(f"  {line}" for line in self.notes)]
@@ -99,7 +104,7 @@ def _table(head: tuple[str, ...], rows: Sequence[tuple[str, ...]], words: int) -
 
 
 def explain(model: Model, x: Tensor, points: int = 128) -> Explanation:
-    """Find out which modules of a network mix the samples of a batch, what that does to derivatives, and the remedy.
+    """Find out what makes derivatives of a network wrong: which modules mix the samples of a batch, and all else.
 
     `print(explain(model, x))` is the report. The model is left as it was: buffers, modes, hooks, gradients; and so is
     the random state.
@@ -161,6 +166,7 @@ def _examined(model: Model, x: Tensor, points: int, rows: Tensor, still: Tensor,
         isolated=measured.isolated,
         remedies=tuple(_for_coupled(model, x, measured) if mixed else _for_independent(model, rows, notes)),
         notes=tuple(notes),
+        hazards=tuple(hazards(model, rows, random, mixed)),
     )
 
 

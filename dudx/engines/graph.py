@@ -77,6 +77,11 @@ def refuse_what_is_hidden(u: Tensor, order: int) -> None:
         )
 
 
+def fused_kernel(u: Tensor) -> str | None:
+    """The name of a fused kernel in the graph of an output; None where there is none."""
+    return _looked_at(u, 1)
+
+
 def _ordinary(model: object) -> bool:
     """Whether a network is a sequence of ordinary modules that nobody has changed."""
     ahead = [model]

@@ -80,19 +80,19 @@ def _tried(model: Model, x: Tensor, engine: Engine, order: int, alone: bool) -> 
     if engine.approximate:
         _refuse_noise(model, rows, still, engine, order)
     elif engine.coupled != "ignore":
-        _Trial(model, x, rows, engine, min(order, _HIGHEST)).judge()
+        Trial(model, rows, engine, min(order, _HIGHEST)).judge()
     if order > 1:
         _warn_of_kinks(model, rows)
     return _Found(is_random)
 
 
-class _Trial:
+class Trial:
     """All derivatives along one direction, at the rows and a little to both sides of them."""
 
-    def __init__(self, model: Model, x: Tensor, rows: Tensor, engine: Engine, order: int):
-        self.model, self.x, self.rows, self.engine, self.order = model, x, rows, engine, order
-        eps = torch.finfo(rows.dtype).eps
-        self.step = eps**0.25 * float(1 + rows.abs().amax())
+    def __init__(self, model: Model, rows: Tensor, engine: Engine, order: int):
+        self.model, self.rows, self.engine, self.order = model, rows, engine, order
+        self.eps = max(torch.finfo(rows.dtype).eps, 4 * facts.coarseness(model, rows))
+        self.step = self.eps**0.25 * float(1 + rows.abs().amax())
         # Something of every axis, and of no two axes as much.
         along = 1 + torch.arange(1, rows.shape[1] + 1, dtype=torch.float64) * GOLDEN % 1
         self.along = (along / along.norm()).to(rows).expand_as(rows).contiguous()
@@ -108,14 +108,23 @@ class _Trial:
         """Raise an error where derivatives are not what the output does, or their gradients are lost."""
         here = self.derivatives(self.rows)
         self._refuse_lost_gradients(here[0])
+        order = self.contradicted(here)
+        if order is not None:
+            raise _refusal(order, self.engine)
+
+    def contradicted(self, here: list[Tensor] | None = None) -> int | None:
+        """The lowest order at which derivatives, given those at the rows, are not what the order below does."""
+        here = self.derivatives(self.rows) if here is None else here
         with torch.no_grad():
             sides = [[self._moved(which, share) for which in self.moving] for share in (1, -1, 0.5, -0.5)]
             for k in range(1, self.order + 1):
-                below = [torch.cat([values[k - 1][which] for which, values in zip(self.moving, side, strict=True)])
-                         for side in sides]  # fmt: skip
-                ours = torch.cat([here[k].detach()[which] for which in self.moving])
-                if self._contradicted(ours, below):
-                    raise _refusal(k, self.engine)
+                below = [
+                    torch.cat([values[k - 1][which] for which, values in zip(self.moving, side, strict=True)])
+                    for side in sides
+                ]
+                if self._contradicted(torch.cat([here[k].detach()[which] for which in self.moving]), below):
+                    return k
+        return None
 
     def _moved(self, which: Any, share: float) -> list[Tensor]:
         rows = self.rows.clone()
@@ -127,7 +136,7 @@ class _Trial:
         ours, *below = (value.double() for value in (ours, *below))
         wide, narrow = (below[0] - below[1]) / (2 * self.step), (below[2] - below[3]) / self.step
         size = torch.maximum(ours.abs(), narrow.abs())
-        rounding = 64 * torch.finfo(self.rows.dtype).eps * below[2].abs().amax(0) / self.step
+        rounding = 64 * self.eps * below[2].abs().amax(0) / self.step
         sure = ((wide - narrow).abs() <= _SURE * size) & (size > rounding)
         wrong = sure & ((ours - narrow).abs() > _WRONG * size)
         return bool(((wrong.sum(0) >= 2) & (2 * wrong.sum(0) > sure.sum(0))).any())

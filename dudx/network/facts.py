@@ -57,6 +57,15 @@ class _Functions(TorchFunctionMode):
         return called(func, args, kwargs or {})
 
 
+def coarseness(model: Model, rows: Tensor) -> float:
+    """The noise of a network that rounds more coarsely than its points do, relative to its output; else 0."""
+    found = noise(model, rows)
+    if found is None:
+        return 0.0
+    size = output_of(model, rows).double().abs().amax(0)
+    return float((found / size.clamp(min=torch.finfo(torch.float64).tiny)).amax())
+
+
 def noise(model: Model, rows: Tensor) -> Tensor | None:
     """What rounding does to each column of the output (m,), where the network rounds more coarsely than its points do.
 

@@ -20,7 +20,7 @@ from dudx.engines.base import Engine
 from dudx.engines.difference.plan import HALF, differences
 from dudx.errors import CalibrationError, CalibrationWarning, InputError
 from dudx.network.detect import refuse_if_coupled
-from dudx.network.facts import noise, random
+from dudx.network.facts import coarseness, random
 from dudx.network.pointwise import Pointwise
 from dudx.network.probes import at_rest
 from dudx.network.sandbox import unchanged_buffers, without_graph
@@ -137,10 +137,9 @@ def _computed_in(model: Model, x: Tensor) -> torch.dtype:
             "This network draws random numbers, as dropout does in training mode, so its differences at two steps "
             "cannot be compared; find the step in evaluation mode, after model.eval(), or use dudx.AD()."
         )
-    found = noise(model, rows)
-    if found is None:
+    share = coarseness(model, rows)
+    if not share:
         return x.dtype
-    share = float((found / still.double().abs().amax(0).clamp(min=torch.finfo(torch.float64).tiny)).amax())
     formats = (torch.float32, torch.float16, torch.bfloat16)
     return next((dtype for dtype in formats if share < torch.finfo(dtype).eps), torch.bfloat16)
 
