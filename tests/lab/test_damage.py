@@ -88,6 +88,16 @@ def test_an_old_table_that_lost_rows_is_not_resumed(workshop: Workshop, tmp_path
         train(workshop.settings, folder, resume=True)
 
 
+def test_the_table_of_a_run_that_was_killed_is_compared_with_its_checkpoint(workshop: Workshop, tmp_path: Path) -> None:
+    folder = tmp_path / "killed"
+    shutil.copytree(workshop.runs["killed"], folder)
+    assert len(plots.plot_run(folder)) == 2
+    lines = (folder / "metrics.csv").read_bytes().splitlines(keepends=True)
+    (folder / "metrics.csv").write_bytes(b"".join([lines[0], *lines[2:]]))
+    with pytest.raises(InputError, match=r"metrics\.csv' is damaged: it is not what the checkpoint has seen"):
+        plots.plot_run(folder)
+
+
 def test_a_look_at_a_run_imports_nothing(workshop: Workshop, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A folder from elsewhere, whose settings name modules of the folder one stands in."""
     folder = tmp_path / "foreign"
