@@ -114,6 +114,8 @@ TABLE = {
     "an empty engine among others": ("sweep poisson --profile smoke --engines ad,,fd --out run", "no engine named ''"),
     "no folder": ("train poisson --profile smoke --out ''", "needs a name"),
     "no folder for a sweep": ("sweep poisson --profile smoke --out ''", "needs a name"),
+    "a sweep of a problem that fails": ("sweep makers:failing --profile smoke --out run", "no such thing today"),
+    "a sweep beyond memory": ("sweep poisson --profile smoke --set batch=1000000000000 --out run", "GiB"),
     "no folder for a reproduction": ("reproduce fig-1 --profile smoke --out ''", "needs a name"),
     "a module that fails": ("train raises:problem --out run", "ValueError: the sky fell"),
     "a module that leaves": ("train leaves:problem --out run", "sys.exit(0)"),

@@ -12,6 +12,9 @@ from damage import USES, Workshop, told
 from dudx.errors import InputError
 from dudx.lab import plots, storage, train
 from dudx.lab.files import SUMS
+from dudx.lab.problems import problem
+from dudx.lab.run import training
+from dudx.lab.run.engines import engine_label
 
 
 @pytest.fixture(scope="module")
@@ -110,4 +113,15 @@ def test_a_look_at_a_run_imports_nothing(workshop: Workshop, tmp_path: Path, mon
         lines = [f'{key} = "evil:make"' if line.startswith(f"{key} =") else line for line in config.splitlines()]
         (folder / "config.toml").write_text("\n".join(lines))
         assert "training.png" in {path.name for path in plots.plot_run(folder)}
+        if key == "network":
+            with pytest.raises(InputError, match="add --set network=evil:make to import it"):
+                training.settings_to_calibrate(folder, workshop.settings.problem, {})
+        elif key == "optimizer":
+            assert training.settings_to_calibrate(folder, workshop.settings.problem, {}).optimizer == "adam"
+    assert engine_label("evil:make") == "make"
     assert not (tmp_path / "ran").exists()
+    with pytest.raises(
+        InputError, match="'evil' has nothing named"
+    ):  # the module has no such name, which is known by importing it
+        problem("evil:make")
+    assert (tmp_path / "ran").exists()
