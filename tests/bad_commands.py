@@ -114,6 +114,8 @@ TABLE = {
     "an empty engine among others": ("sweep poisson --profile smoke --engines ad,,fd --out run", "no engine named ''"),
     "no folder": ("train poisson --profile smoke --out ''", "needs a name"),
     "no folder for a sweep": ("sweep poisson --profile smoke --out ''", "needs a name"),
+    "a sweep of a problem that fails": ("sweep makers:failing --profile smoke --out run", "no such thing today"),
+    "a sweep beyond memory": ("sweep poisson --profile smoke --set batch=1000000000000 --out run", "GiB"),
     "no folder for a reproduction": ("reproduce fig-1 --profile smoke --out ''", "needs a name"),
     "a module that fails": ("train raises:problem --out run", "ValueError: the sky fell"),
     "a module that leaves": ("train leaves:problem --out run", "sys.exit(0)"),
@@ -171,35 +173,39 @@ def generated(count: int, seed: int = 0) -> list[str]:
         "os:sep",
     ]
     bad_name += ["'[/bold]'", "'$\\foo'", "'a b'", "../x", "'mlp '", "тест", "none.toml", "binary.toml"]
-    lines = []
+    lines: dict[str, None] = {}
+
+    def add(line: str) -> None:
+        lines[line] = None  # each once
+
     commands = ["train poisson", "train burgers", "train heat"]
     while len(lines) < count:
         kind = draw.choice(["whole", "real", "name", "set", "seeds", "problem", "doctor", "folder"])
         command = draw.choice(commands)
         if kind == "whole":
-            lines.append(f"{command} --profile smoke --out run --{draw.choice(whole.split())} {draw.choice(bad_whole)}")
+            add(f"{command} --profile smoke --out run --{draw.choice(whole.split())} {draw.choice(bad_whole)}")
         elif kind == "real":
-            lines.append(f"{command} --profile smoke --out run --{draw.choice(real.split())} {draw.choice(bad_real)}")
+            add(f"{command} --profile smoke --out run --{draw.choice(real.split())} {draw.choice(bad_real)}")
         elif kind == "name":
-            lines.append(f"{command} --profile smoke --out run --{draw.choice(names.split())} {draw.choice(bad_name)}")
+            add(f"{command} --profile smoke --out run --{draw.choice(names.split())} {draw.choice(bad_name)}")
         elif kind == "set":
             key = draw.choice([*whole.replace("-", "_").split(), "nothing", "problem", "", "engine", "seed"])
             value = draw.choice(["", "=", "=-1", "=many", "=true", "=0", "=1,many", "=[]", "={}", "==3", "=1e999"])
-            lines.append(f"sweep poisson --profile smoke --out run --set '{key}{value}'")
+            add(f"sweep poisson --profile smoke --out run --set '{key}{value}'")
         elif kind == "seeds":
             value = draw.choice(["''", "a", "1-", "-1", "3-1", "0,0", "1.5", "0-99999999999", "0--1", "0;1", "١-٣x"])
-            lines.append(f"sweep poisson --profile smoke --out run --seeds {value}")
+            add(f"sweep poisson --profile smoke --out run --seeds {value}")
         elif kind == "problem":
             place = draw.choice(["train {} --out run", "sweep {} --out run", "calibrate {}", "reference {}"])
-            lines.append(place.format(draw.choice([word for word in bad_name if word != "os:sep"])))
+            add(place.format(draw.choice([word for word in bad_name if word != "os:sep"])))
         elif kind == "doctor":
             option = draw.choice(["points 0", "points -1", "points x", "inputs 0", "low 2", "high -2", "low nan"])
             option = draw.choice([option, "seed -1", "seed 100000000000000000000000", "high inf"])
-            lines.append(f"doctor {draw.choice(['mlp', 'batchnorm', 'attention'])} --{option}")
+            add(f"doctor {draw.choice(['mlp', 'batchnorm', 'attention'])} --{option}")
         else:
             where = draw.choice(["''", "' '", "file/x", "/proc/x", "/dev/null/x", "file"])
-            lines.append(f"{draw.choice([*commands, 'sweep poisson'])} --profile smoke --out {where}")
-    return lines
+            add(f"{draw.choice([*commands, 'sweep poisson'])} --profile smoke --out {where}")
+    return list(lines)
 
 
 def prepare(folder: Path) -> None:

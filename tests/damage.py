@@ -192,6 +192,7 @@ USES: dict[str, tuple[str, Callable[[Path, Settings], Any], tuple[str, ...]]] = 
     "resume": ("killed", _resumed, ("checkpoint.pt", "metrics.csv", "calibrations.json", "config.toml", "SHA256SUMS")),
     "resume what ended": ("ended", _resumed, ("checkpoint.pt", "metrics.csv", "calibrations.json", "config.toml")),
     "plot": ("ended", _drawn, ("metrics.csv", "calibrations.json", "config.toml", "prediction.npz", "SHA256SUMS")),
+    "plot what was killed": ("killed", _drawn, ("checkpoint.pt", "calibrations.json", "config.toml", "SHA256SUMS")),
     "sweep": ("ended", _looked_at, ("result.json", "config.toml", "SHA256SUMS")),
 }
 

@@ -10,7 +10,7 @@ import contextlib
 import hashlib
 import os
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 
 from dudx.errors import DudxError, InputError
@@ -108,9 +108,19 @@ def seal(folder: Path, names: Iterable[str], coming: dict[str, bytes] | None = N
     A file that has a sum already is compared with it, so that damage is not sealed.
     """
     contents = {name: read_bytes(folder / name) for name in names if (folder / name).exists()} | (coming or {})
+    write_text(folder / SUMS, sums(contents))
+
+
+def sums(contents: Mapping[str, bytes]) -> str:
+    """What the file of sums says of some files."""
     lines = "".join(f"{digest(content)}  {name}\n" for name, content in sorted(contents.items()))
     # A first line of our own, a comment to `sha256sum`: sums that are damaged themselves must not go unnoticed.
-    write_text(folder / SUMS, f"# {digest(lines.encode())}\n{lines}")
+    return f"# {digest(lines.encode())}\n{lines}"
+
+
+def sealed(path: Path) -> bool:
+    """Whether the sum of a file is known."""
+    return path.name in _sums(path.parent)
 
 
 def _sums(folder: Path) -> dict[str, str]:

@@ -23,7 +23,7 @@ from dudx.lab.problems import problem as problem_named
 from dudx.lab.problems.geometry import Cylinder, Domain
 from dudx.lab.run.folder import stored_settings
 from dudx.lab.run.metrics import percent
-from dudx.lab.run.records import METRICS, PREDICTION, SCORES, read_calibrations
+from dudx.lab.run.records import METRICS, PREDICTION, SCORES, read_calibrations, read_metrics
 
 # Okabe and Ito's palette, distinguishable with every common form of colour blindness.
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
@@ -114,7 +114,7 @@ def _prediction(path: Path, problem: Problem) -> dict[str, np.ndarray]:
 def _metrics(folder: Path) -> list[dict[str, str]]:
     """The rows of a run's table, if they are numbers."""
     path = folder / METRICS
-    rows = storage.read_table(path)
+    rows = read_metrics(folder)
     columns = list(rows[0]) if rows else path.read_text(encoding="utf-8").strip().split(",")
     for name in ("epoch", "loss", "learning_rate", *SCORES):
         if name not in columns:

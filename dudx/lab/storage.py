@@ -42,6 +42,7 @@ __all__ = [
     "read_json",
     "read_table",
     "read_text",
+    "refuse_changed",
     "write_arrays",
     "write_bytes",
     "write_checkpoint",
@@ -196,15 +197,8 @@ class GrowingTable:
         return self._line(dict(zip(self.columns, self.columns, strict=True)))
 
     def _cut(self, seen: Mapping[str, Any]) -> bytes:
-        content = read_bytes(self.path)
         if "bytes" in seen:
-            content = content[: seen["bytes"]]
-            if len(content) < seen["bytes"] or digest(content) != seen["sha256"]:
-                raise DamagedError(
-                    f"{str(self.path)!r} is damaged: it is not what the checkpoint has seen; take it from a copy, or "
-                    "start again in another folder."
-                )
-            return content
+            return refuse_changed(self.path, seen)
         rows = read_table(self.path)  # of a checkpoint that is older than the sums
         if len(rows) < seen["rows"]:
             raise DamagedError(f"{str(self.path)!r} is damaged: {len(rows)} of its {seen['rows']} rows are left.")
@@ -231,6 +225,17 @@ class GrowingTable:
     def state(self) -> dict[str, Any]:
         """How much of the file there is, for a checkpoint."""
         return {"rows": self.rows, "bytes": self._bytes, "sha256": self._sum.hexdigest()}
+
+
+def refuse_changed(path: Path, seen: Mapping[str, Any]) -> bytes:
+    """The part of a growing table that a checkpoint has seen, if it is still what it was."""
+    content = read_bytes(path)[: seen["bytes"]]
+    if len(content) < seen["bytes"] or digest(content) != seen["sha256"]:
+        raise DamagedError(
+            f"{str(path)!r} is damaged: it is not what the checkpoint has seen; take it from a copy, or start again in "
+            "another folder."
+        )
+    return content
 
 
 def read_table(path: Path) -> list[dict[str, str]]:

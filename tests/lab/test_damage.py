@@ -12,6 +12,9 @@ from damage import USES, Workshop, told
 from dudx.errors import InputError
 from dudx.lab import plots, storage, train
 from dudx.lab.files import SUMS
+from dudx.lab.problems import problem
+from dudx.lab.run import training
+from dudx.lab.run.engines import engine_label
 
 
 @pytest.fixture(scope="module")
@@ -88,6 +91,16 @@ def test_an_old_table_that_lost_rows_is_not_resumed(workshop: Workshop, tmp_path
         train(workshop.settings, folder, resume=True)
 
 
+def test_the_table_of_a_run_that_was_killed_is_compared_with_its_checkpoint(workshop: Workshop, tmp_path: Path) -> None:
+    folder = tmp_path / "killed"
+    shutil.copytree(workshop.runs["killed"], folder)
+    assert len(plots.plot_run(folder)) == 2
+    lines = (folder / "metrics.csv").read_bytes().splitlines(keepends=True)
+    (folder / "metrics.csv").write_bytes(b"".join([lines[0], *lines[2:]]))
+    with pytest.raises(InputError, match=r"metrics\.csv' is damaged: it is not what the checkpoint has seen"):
+        plots.plot_run(folder)
+
+
 def test_a_look_at_a_run_imports_nothing(workshop: Workshop, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A folder from elsewhere, whose settings name modules of the folder one stands in."""
     folder = tmp_path / "foreign"
@@ -100,4 +113,15 @@ def test_a_look_at_a_run_imports_nothing(workshop: Workshop, tmp_path: Path, mon
         lines = [f'{key} = "evil:make"' if line.startswith(f"{key} =") else line for line in config.splitlines()]
         (folder / "config.toml").write_text("\n".join(lines))
         assert "training.png" in {path.name for path in plots.plot_run(folder)}
+        if key == "network":
+            with pytest.raises(InputError, match="add --set network=evil:make to import it"):
+                training.settings_to_calibrate(folder, workshop.settings.problem, {})
+        elif key == "optimizer":
+            assert training.settings_to_calibrate(folder, workshop.settings.problem, {}).optimizer == "adam"
+    assert engine_label("evil:make") == "make"
     assert not (tmp_path / "ran").exists()
+    with pytest.raises(
+        InputError, match="'evil' has nothing named"
+    ):  # the module has no such name, which is known by importing it
+        problem("evil:make")
+    assert (tmp_path / "ran").exists()

@@ -1,6 +1,6 @@
 """Hundreds of bad command lines: none may be accepted, end in a traceback or leave anything behind.
 
-python tests/torture/commands.py [how many [seed]]
+python tests/torture/commands.py [how many beside the table [seed]]
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ def main() -> None:
     """Print the counts; the exit code is 1 if a line was not refused as it should be."""
     count, seed = ([int(word) for word in sys.argv[1:]] + [300, 1][len(sys.argv) - 1 :])[:2]
     lines = dict(bad_commands.TABLE.values())
-    lines |= dict.fromkeys(bad_commands.generated(max(0, count - len(lines)), seed), "")
+    lines |= dict.fromkeys(bad_commands.generated(count, seed), "")
     ends: Counter[str] = Counter()
     with tempfile.TemporaryDirectory(prefix="dudx-torture-") as place:
         bad_commands.prepare(Path(place))

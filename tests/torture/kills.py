@@ -133,10 +133,10 @@ def _same(folder: Path, undisturbed: Path) -> bool:
 
 def sweeps(count: int, place: Path, draw: random.Random, ray: str | None = None) -> Counter[str]:
     """Kill a sweep's driver, a worker of it, or all at once; then begin the sweep again."""
-    runs = grid("smoke", problem=["burgers"], engine=["sfd", "ad"], seed=[0, 1], checkpoint_every=2, epochs=400)
+    runs = grid("smoke", problem=["burgers"], engine=["sfd", "ad"], seed=[0, 1], checkpoint_every=5, epochs=80)
     counts: Counter[str] = Counter()
     began = time.monotonic()
-    run_sweep(runs, place / "whole", workers=1)
+    assert all(outcome.status == "finished" for outcome in run_sweep(runs, place / "whole", workers=1))
     seconds = time.monotonic() - began
     folder = place / "killed"
     while counts["kills"] < count:

@@ -14,7 +14,7 @@ import typer
 import dudx
 from dudx.errors import DudxError, first_line
 from dudx.lab.cli import doctor, lists, paper, runs, sweeps  # each adds its commands
-from dudx.lab.cli.program import app
+from dudx.lab.cli.program import StoppedError, app
 
 __all__ = ["app", "doctor", "lists", "main", "paper", "runs", "sweeps"]
 
@@ -28,7 +28,7 @@ def main() -> None:
         code = app(standalone_mode=False)
     except (DudxError, OSError) as error:
         _stop(_one_line(str(error)), 1)
-    except (KeyboardInterrupt, typer.Abort):
+    except (StoppedError, KeyboardInterrupt, typer.Abort):
         signal.signal(signal.SIGINT, signal.SIG_IGN)  # the sentence comes once, however often it is pressed
         _stop("stopped.", 130)
     except _UsageError as error:

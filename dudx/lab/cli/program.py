@@ -9,12 +9,27 @@ from typing import Annotated, Any
 import typer
 from rich.console import Console
 from rich.table import Table as ScreenTable
+from typer.core import TyperGroup
 
 import dudx
 from dudx.errors import InputError
 from dudx.lab.run.settings import Settings
 
+
+class StoppedError(Exception):
+    """Ctrl-C was pressed; raised in its place, since Typer would turn that into an exit without a word."""
+
+
+class _Commands(TyperGroup):
+    def invoke(self, ctx: Any) -> Any:
+        try:
+            return super().invoke(ctx)
+        except KeyboardInterrupt as stop:
+            raise StoppedError from stop
+
+
 app = typer.Typer(
+    cls=_Commands,
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,

@@ -12,7 +12,8 @@ from torch import Tensor, nn
 
 from dudx.errors import InputError
 from dudx.lab import storage
-from dudx.lab.files import digest, seal
+from dudx.lab.files import digest, seal, sealed
+from dudx.lab.run.checkpoint import FILE as CHECKPOINT
 from dudx.lab.run.metrics import percent
 from dudx.lab.run.settings import Settings
 
@@ -177,6 +178,25 @@ def read_result(folder: Path) -> dict[str, Any]:
     return found
 
 
+def read_metrics(folder: Path) -> list[dict[str, str]]:
+    """The rows of a run's table; of a run that has not ended, those that a checkpoint has seen are compared with it."""
+    path = folder / METRICS
+    known = _known(folder, path)
+    if known is not None and isinstance(known.get("table"), Mapping):
+        storage.refuse_changed(path, known["table"])
+    return storage.read_table(path)
+
+
+def _known(folder: Path, path: Path) -> Mapping[str, Any] | None:
+    """What the checkpoint of a run says of a file that has no sum yet."""
+    if sealed(path) or not (folder / CHECKPOINT).exists():
+        return None
+    known = storage.read_checkpoint(folder / CHECKPOINT).get("records")
+    if not isinstance(known, Mapping) or type(known.get("calibrations")) is not int:
+        raise storage.DamagedError(f"{str(folder / CHECKPOINT)!r} is damaged: it says nothing of the other files.")
+    return known
+
+
 #: What an entry of the file of calibrations says.
 _SEARCH = {"epoch": int, "order": int, "step": float, "steps": list[float], "rmse": list[float]}
 
@@ -186,6 +206,8 @@ def read_calibrations(folder: Path, seen: Mapping[str, Any] | None = None) -> li
     if seen is not None and not seen["calibrations"]:
         return []
     path = folder / CALIBRATIONS
+    if seen is None and (known := _known(folder, path)) is not None:
+        read_calibrations(folder, known)
     found = storage.read_json(path, list, {**_SEARCH, "max_error": list[float]})
     for search in found:
         if not search["steps"] or not len(search["steps"]) == len(search["rmse"]) == len(search["max_error"]):

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 import tomllib
+import unicodedata
 from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
 from importlib import resources
@@ -179,8 +180,8 @@ def _misread(values: Mapping[str, Any]) -> tuple[str, str] | None:
             return key, "a truth value is not a number or a name"
         if isinstance(value, int) and abs(value) >= 2**63:
             return key, "it is too large"
-        if isinstance(value, str) and not value.isprintable():
-            return key, "it contains characters that cannot be printed"
+        if isinstance(value, str) and any(unicodedata.category(letter) in ("Cc", "Cs") for letter in value):
+            return key, "it contains characters that cannot be written down"
     return None
 
 

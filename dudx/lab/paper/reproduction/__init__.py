@@ -16,7 +16,7 @@ from typing import Any
 
 from dudx.errors import InputError
 from dudx.lab import storage
-from dudx.lab.files import digest
+from dudx.lab.files import SUMS, digest, sums
 from dudx.lab.locks import locked
 from dudx.lab.paper.experiments import Experiment, experiments
 from dudx.lab.paper.experiments.base import Found, Measurement
@@ -206,12 +206,15 @@ def _found(
 def collect(experiment: Experiment, found: Found, out: Path) -> None:
     """Write the data of an experiment, with the settings of everything they come from."""
     folder = out / "data" / experiment.name
-    for name, content in experiment.collect(found).items():
+    collected = experiment.collect(found)
+    for name, content in collected.items():
         write_data(folder / name, content)
     settings = {outcome.name: outcome.settings.model_dump(exclude_none=True) for outcome in found.outcomes}
     arguments = {m.name: {"function": m.function, **m.arguments} for m, _ in found.measured}
     write_data(folder / CONFIGS, {**settings, **arguments})
     write_data(folder / ENVIRONMENT, _environments(found, out))
+    names = (*collected, CONFIGS, ENVIRONMENT)
+    write(folder / SUMS, sums({name: (folder / name).read_bytes() for name in names}).encode())
 
 
 def _environments(found: Found, out: Path) -> dict[str, dict[str, Any]]:
