@@ -27,14 +27,14 @@ class Request:
     Args:
         asked: the expressions as the function makes them.
         drawn: operators drawn at random while recording.
-        dimensions: the number of inputs, by which open Laplacians are written out.
+        inputs: the names of the inputs, whose number writes out open Laplacians.
         directions: vectors that are data, and which; None where there is one that was computed or drawn, so that the
             next call has others.
     """
 
     asked: tuple[Linear, ...]
     drawn: tuple[Operator, ...]
-    dimensions: int
+    inputs: tuple[str, ...]
     directions: Mapping[int, str] | None
     operators: tuple[Operator, ...] = field(init=False)
     #: For each expression asked for, the (output, operator) pairs it is the sum of.
@@ -58,7 +58,7 @@ class Request:
     def _written_out(self, operator: Operator) -> Operator:
         """An operator as an engine computes it: drawn ones in place of what stands for them, Laplacians expanded."""
         if not self.drawn:
-            return operator.expanded(self.dimensions)
+            return operator.expanded(len(self.inputs))
         total = Operator({})
         for term, coefficient in operator.terms.items():
             if isinstance(term, Directional) or not term.axes or term.axes[-1] < _DRAWN:
@@ -67,7 +67,7 @@ class Request:
                 total = total + coefficient * self.drawn[term.axes[0] - _DRAWN]
             else:
                 raise InputError("random_laplacian does not compose with other operators; use it on the field itself.")
-        return total.expanded(self.dimensions)
+        return total.expanded(len(self.inputs))
 
     @property
     def repeatable(self) -> bool:
@@ -90,7 +90,7 @@ class Request:
             for linear in self.asked
         )
         names = {id(data[name]): name for name in self.directions.values()}
-        return Request(asked, (), self.dimensions, names).fitting(x)
+        return Request(asked, (), self.inputs, names).fitting(x)
 
 
 def _redirected(operator: Operator, now: Mapping[int, Tensor]) -> Operator:
@@ -127,14 +127,14 @@ class Recorder:
         vectors = [id(term.direction) for term in terms if isinstance(term, Directional)]
         given = all(vector in names for vector in vectors)
         directions = {vector: names[vector] for vector in vectors} if given else None
-        return Request(tuple(self._asked), tuple(self._drawn), len(self.inputs), directions)
+        return Request(tuple(self._asked), tuple(self._drawn), self.inputs, directions)
 
 
 class Replay:
     """Hands out the engine's results for what was recorded, as long as nothing else is asked for."""
 
-    def __init__(self, inputs: tuple[str, ...], x: Tensor, request: Request, computed: Sequence[Tensor]):
-        self.inputs, self.shape, self.like = inputs, (len(x), 1), x
+    def __init__(self, x: Tensor, request: Request, computed: Sequence[Tensor]):
+        self.inputs, self.shape, self.like = request.inputs, (len(x), 1), x
         self._request, self._computed = request, computed
         self._one_output = computed[0].shape[1] == 1
         self._number = self._draws = 0

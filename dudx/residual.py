@@ -235,7 +235,7 @@ class Residual(Generic[Result]):
                 f"The residual names {len(self.outputs)} output(s) ({', '.join(self.outputs)}) and the model returns "
                 f"{columns}; name them all, in order."
             )
-        return self._call(Replay(self.inputs, x, request, computed), x, data)
+        return self._call(Replay(x, request, computed), x, data)
 
     def compiled(self) -> Residual[Result]:
         """The same residual, compiled."""
