@@ -46,10 +46,9 @@ types: $(READY)
 	$(BIN)/pyright
 
 # Kills, damaged files and bad commands, by the hundred: nothing may be lost, accepted or end in a traceback. Some
-# minutes; RAYS=2 kills sweeps on Ray, too.
-RAYS ?= 0
+# minutes. (A worker on Ray is killed in the ordinary tests.)
 torture: $(READY)
-	OMP_NUM_THREADS=1 $(BIN)/python tests/torture/kills.py 88 12 $(RAYS)
+	OMP_NUM_THREADS=1 $(BIN)/python tests/torture/kills.py 88 12
 	OMP_NUM_THREADS=1 $(BIN)/python tests/torture/corruption.py 200
 	OMP_NUM_THREADS=1 $(BIN)/python tests/torture/commands.py 300
 

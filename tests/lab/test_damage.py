@@ -72,6 +72,8 @@ def test_runs_without_sums_are_read_and_resumed(workshop: Workshop, tmp_path: Pa
         "recent": records["recent"],
         "calibrations": records["calibrations"],
     }
+    storage.write_checkpoint(folder / "checkpoint.pt", {"epoch": 4})  # the first ones were laid out otherwise
+    assert plots.plot_run(folder)
     storage.write_checkpoint(folder / "checkpoint.pt", content)
     assert plots.plot_run(folder)
     assert train(workshop.settings, folder, resume=True)["status"] == "finished"

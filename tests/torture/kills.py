@@ -1,6 +1,6 @@
 """Kill trainings and sweeps at random moments, let them go on, and compare the end with that of an undisturbed run.
 
-    python tests/torture/kills.py [trainings [sweeps [rays]]]
+    python tests/torture/kills.py [trainings [sweeps]]
 
 A training is a fork of this process, so that what takes seconds to import is imported once. A sweep is killed together
 with its workers, or one of its workers is, or only the driver.
@@ -131,7 +131,7 @@ def _same(folder: Path, undisturbed: Path) -> bool:
     return True
 
 
-def sweeps(count: int, place: Path, draw: random.Random, ray: str | None = None) -> Counter[str]:
+def sweeps(count: int, place: Path, draw: random.Random) -> Counter[str]:
     """Kill a sweep's driver, a worker of it, or all at once; then begin the sweep again."""
     runs = grid("smoke", problem=["burgers"], engine=["sfd", "ad"], seed=[0, 1], checkpoint_every=5, epochs=80)
     counts: Counter[str] = Counter()
@@ -140,7 +140,7 @@ def sweeps(count: int, place: Path, draw: random.Random, ray: str | None = None)
     seconds = time.monotonic() - began
     folder = place / "killed"
     while counts["kills"] < count:
-        child = forked(lambda: run_sweep(runs, folder, workers=1, ray=ray) and None)
+        child = forked(lambda: run_sweep(runs, folder, workers=1) and None)
         code = wait(child, draw.uniform(0.1, 1.0) * seconds)
         if code is None:
             victims = {"driver": [child], "worker": _children(child), "all": [child, *_children(child)]}
@@ -175,7 +175,7 @@ def _children(process: int) -> list[int]:
 
 def main() -> None:
     """Print the counts; the exit code is 1 if anything was lost."""
-    how_many = [int(word) for word in sys.argv[1:]] + [88, 12, 0][len(sys.argv) - 1 :]
+    how_many = [int(word) for word in sys.argv[1:]] + [88, 12][len(sys.argv) - 1 :]
     torch.set_num_threads(1)
     import_compiler()
     draw = random.Random(0)
@@ -183,7 +183,6 @@ def main() -> None:
     for what, count, torture in (
         ("trainings", how_many[0], trainings),
         ("sweeps", how_many[1], sweeps),
-        ("sweeps on Ray", how_many[2], lambda *given: sweeps(*given, ray="local")),
     ):
         if count:
             with tempfile.TemporaryDirectory(prefix="dudx-torture-") as place:

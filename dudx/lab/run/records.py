@@ -182,7 +182,7 @@ def read_metrics(folder: Path) -> list[dict[str, str]]:
     """The rows of a run's table; of a run that has not ended, those that a checkpoint has seen are compared with it."""
     path = folder / METRICS
     known = _known(folder, path)
-    if known is not None and isinstance(known.get("table"), Mapping):
+    if known is not None:
         storage.refuse_changed(path, known["table"])
     return storage.read_table(path)
 
@@ -192,9 +192,8 @@ def _known(folder: Path, path: Path) -> Mapping[str, Any] | None:
     if sealed(path) or not (folder / CHECKPOINT).exists():
         return None
     known = storage.read_checkpoint(folder / CHECKPOINT).get("records")
-    if not isinstance(known, Mapping) or type(known.get("calibrations")) is not int:
-        raise storage.DamagedError(f"{str(folder / CHECKPOINT)!r} is damaged: it says nothing of the other files.")
-    return known
+    # Older ones say nothing of the other files, or only how long they are.
+    return known if isinstance(known, Mapping) and isinstance(known.get("table"), Mapping) else None
 
 
 #: What an entry of the file of calibrations says.
