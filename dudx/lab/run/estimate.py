@@ -62,7 +62,7 @@ def estimate(
         problem: the equation and its conditions; its reference is not looked at.
         model: the network, which is left as it is.
         engine: how derivatives are computed, with its steps set if it has any.
-        points: in the interior, and half as many for each condition; twice the number of directions unless given.
+        points: in the interior, and half as many for each condition; four times the number of directions unless given.
         directions: at most this many are used, random ones of the network's where it has more.
         seed: of points and directions.
     """
@@ -75,7 +75,7 @@ def estimate(
     total = sum(leaf.numel() for leaf in moved.leaves)
     chosen = torch.randperm(total, generator=generator, device=device)[:directions].sort().values
     tangent = _Tangent(moved, engine, chosen)
-    points = 2 * len(chosen) if points is None else points
+    points = 4 * len(chosen) if points is None else points
 
     drawn = [(problem.residual, problem.domain.sample(_POOL * points, generator, device, dtype), {})]
     for condition in problem.conditions:

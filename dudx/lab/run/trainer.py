@@ -18,7 +18,7 @@ from dudx.lab.run.checkpoint import Checkpoint, RandomNumbers, Stateful, kept
 from dudx.lab.run.engines import make_engine
 from dudx.lab.run.evaluation import Evaluation, scored
 from dudx.lab.run.interruption import stop_request
-from dudx.lab.run.networks import networks, sizes_taken
+from dudx.lab.run.networks import knowledge_taken, networks, sizes_taken
 from dudx.lab.run.objective import Objective, Part
 from dudx.lab.run.phases import first_phase, second_phase
 from dudx.lab.run.progress import display
@@ -217,6 +217,7 @@ def _network(problem: Problem, settings: Settings) -> nn.Module:
     shape = {
         **sizes_taken(maker, settings.width, settings.depth),
         "bounds": problem.domain.bounds if rescaled else None,
+        **knowledge_taken(maker, problem),
     }
     try:
         return maker(len(problem.inputs), problem.outputs, **shape)
