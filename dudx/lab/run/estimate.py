@@ -19,6 +19,7 @@ from torch import Generator, Tensor, nn
 from dudx.engines.base import Engine
 from dudx.errors import InputError
 from dudx.lab.problems import Problem
+from dudx.lab.problems.base import Points
 from dudx.optim import Balance, linearize
 from dudx.residual import Residual
 
@@ -77,11 +78,11 @@ def estimate(
     tangent = _Tangent(moved, engine, chosen)
     points = 4 * len(chosen) if points is None else points
 
-    drawn = [(problem.residual, problem.domain.sample(_POOL * points, generator, device, dtype), {})]
-    for condition in problem.conditions:
-        drawn.append((condition.residual, *condition.sample(_POOL * (points // 2 + 1), generator, device, dtype)))
+    interior: Points = problem.domain.sample(_POOL * points, generator, device, dtype), {}
+    drawn = [(problem.residual, interior)]
+    drawn += [(c.residual, c.sample(_POOL * (points // 2 + 1), generator, device, dtype)) for c in problem.conditions]
     parts = []
-    for residual, x, data in drawn:
+    for residual, (x, data) in drawn:
         kept, factors = _where_it_matters(residual, model, x, engine, data, len(x) // _POOL, generator)
         r, j = tangent.of(residual, x[kept], {key: value[kept] for key, value in data.items()})
         parts.append((factors * r, factors[:, None] * j))
