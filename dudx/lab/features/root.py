@@ -12,7 +12,10 @@ from dudx.lab.features.base import Feature, column, positive
 
 def smooth_root(t: Tensor, soft: float) -> Tensor:
     """√t for t ≫ soft, and smooth for all t, also negative ones: the real part of √(t + i soft)."""
-    return torch.sqrt(0.5 * (t + torch.sqrt(t * t + soft**2)))
+    # t + √(t² + soft²), written so that nothing cancels far before the start either.
+    started = t >= 0
+    longer = torch.sqrt(t * t + soft**2) + torch.where(started, t, -t)
+    return torch.sqrt(0.5 * torch.where(started, longer, soft**2 / longer))
 
 
 class Root(Feature):

@@ -52,7 +52,7 @@ def features() -> Features:
         Even(1),
         Root(2),
         Logarithm(holes),
-        Front([*holes, edge], time=2),
+        Front([*holes, edge], time=2, flux=True),
         at=DOMAIN.sobol(4096, dtype=torch.get_default_dtype()),
     )
 

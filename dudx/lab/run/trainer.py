@@ -22,7 +22,7 @@ from dudx.lab.run.estimate import estimate
 from dudx.lab.run.evaluation import Evaluation, scored
 from dudx.lab.run.interruption import stop_request
 from dudx.lab.run.least_squares import LeastSquares
-from dudx.lab.run.networks import features_taken, networks, sizes_taken
+from dudx.lab.run.networks import knowledge_taken, networks, sizes_taken
 from dudx.lab.run.objective import Objective, Part
 from dudx.lab.run.phases import Descent, DivergedError, LineSearch, Phase, first_phase
 from dudx.lab.run.progress import display
@@ -297,7 +297,7 @@ def _network(problem: Problem, settings: Settings) -> nn.Module:
     shape = {
         **sizes_taken(maker, settings.width, settings.depth),
         "bounds": problem.domain.bounds if rescaled else None,
-        **features_taken(maker, problem.features, problem.hard),
+        **knowledge_taken(maker, problem),
     }
     try:
         made = maker(len(problem.inputs), problem.outputs, **shape)
