@@ -54,11 +54,6 @@ def forget_compiled_code() -> None:
     torch._dynamo.reset()
 
 
-def import_compiler() -> None:
-    """Import once what optimizers and automatic differentiation import where they are used, which takes seconds."""
-    importlib.import_module("torch._dynamo")
-
-
 def from_compiler(error: BaseException) -> bool:
     """Whether the compiler failed, rather than what it was to compile."""
     trace = error.__traceback__

@@ -254,8 +254,8 @@ def test_right_or_refused(trap, engine):
     try:
         found = dudx.evaluate(network, x, [D(), D(0), D(1), Laplacian()], engine)
     except dudx.DudxError as refusal:
-        assert "dudx." in str(refusal)  # a sentence that says what to use
-        assert not engine.approximate  # differences need nothing but values
+        if "dudx." not in str(refusal) or engine.approximate:  # a sentence says what to use, and it may be differences
+            raise
         return
     tolerance = 2e-5 if engine.approximate else 1e-9
     true = _derivatives(clean, x)
@@ -307,8 +307,9 @@ def test_all_rows_of_a_point_see_the_same_random_numbers(layer, engine):
     x = points(6, 2)
     try:
         found = dudx.evaluate(model, x, [D(0), Laplacian()], engine)
-    except dudx.UnsupportedError as refusal:
-        assert not engine.approximate, refusal
+    except dudx.UnsupportedError:
+        if engine.approximate:
+            raise
         return
     # No draw of these networks has larger derivatives; with a mask for each row they are a thousand times that.
     assert max(float(value.detach().abs().max()) for value in found) < 20
@@ -347,8 +348,8 @@ def test_formats_agree_under_autocast(engine):
         try:
             found = dudx.evaluate(model, x, [D(), D(0), Laplacian()], engine)
         except dudx.UnsupportedError as refusal:
-            assert engine.approximate
-            assert "coarser format" in str(refusal)
+            if not engine.approximate or "coarser format" not in str(refusal):
+                raise
             return
     for ours, exact in zip(found, true, strict=True):
         assert ours.dtype == torch.float32
@@ -362,7 +363,7 @@ def test_calibrated_as_it_is_evaluated(dtype):
     smooth = nn.Sequential(a, nn.Tanh(), b, nn.Tanh(), c)
     (true,) = dudx.evaluate(smooth, x, [D(0)], dudx.AD())
     with pytest.raises(dudx.UnsupportedError, match="coarser format"):
-        dudx.evaluate(model, x, D(0), dudx.FD(1e-3))
+        dudx.evaluate(model, x, D(0), dudx.FD(1e-4))
     engine = dudx.FD().calibrated(model, x, [D(0)], reference="differences")
     (found,) = dudx.evaluate(model, x, [D(0)], engine)
     assert float((found - true).detach().norm() / true.detach().norm()) < 0.1
@@ -501,10 +502,12 @@ def test_a_number_that_changes_is_named_as_the_reason(monkeypatch):
     model, x, nu = nn.Sequential(a, nn.Tanh(), c), points(6, 2), [0.0]
     heat = dudx.Residual(lambda u: u.y - nu[0] * u.xx, ("x", "y"), compile=True)
     plain = dudx.Residual(lambda u: u.y - nu[0] * u.xx, ("x", "y"))
-    with pytest.warns(dudx.CompilationWarning, match="multiplies them with another number") as seen:
+    with warnings.catch_warnings(record=True) as seen:
+        warnings.simplefilter("always", dudx.CompilationWarning)
         for number in range(5):
             nu[0] = 0.1 * (number + 1)
             torch.testing.assert_close(heat.loss(model, x, dudx.FD(1e-2)), plain.loss(model, x, dudx.FD(1e-2)))
-    assert len([warning for warning in seen if warning.category is dudx.CompilationWarning]) == 1
+    (said,) = [str(warning.message) for warning in seen if warning.category is dudx.CompilationWarning]
+    assert "multiplies them with another number" in said
     assert heat._compiled is not None
     assert heat._compiled.made == 3

@@ -132,7 +132,7 @@ class Trial:
         return [value.detach() for value in self.derivatives(rows)]
 
     def _contradicted(self, ours: Tensor, below: list[Tensor]) -> bool:
-        """Whether two differences, which agree with each other, disagree with a derivative in most rows of an output."""
+        """Whether two differences that agree with each other disagree with a derivative in most rows of an output."""
         ours, *below = (value.double() for value in (ours, *below))
         wide, narrow = (below[0] - below[1]) / (2 * self.step), (below[2] - below[3]) / self.step
         size = torch.maximum(ours.abs(), narrow.abs())
