@@ -98,13 +98,16 @@ ELEMENTWISE: dict[str, Function] = {
     "log1p": lambda x: torch.log1p(x * x), "sqrt": lambda x: torch.sqrt(1 + x * x),
     "rsqrt": lambda x: x * torch.rsqrt(1 + x * x), "reciprocal": lambda x: torch.reciprocal(2 + torch.sin(x)),
     "division": lambda x: x / (2 + torch.cos(x)), "square": lambda x: torch.square(x) / 3, "cube": lambda x: x**3 / 6,
-    "real power": lambda x: (2 + x * x) ** 0.7, "power of two": lambda x: 2 ** (x / 3), "swish": lambda x: x * torch.sigmoid(x),
-    "bump": lambda x: 1 / (1 + x * x), "in place": _in_place, "asinh": torch.asinh, "hermite": lambda x: x * torch.exp(-x * x / 2),
+    "real power": lambda x: (2 + x * x) ** 0.7, "power of two": lambda x: 2 ** (x / 3),
+    "swish": lambda x: x * torch.sigmoid(x),
+    "bump": lambda x: 1 / (1 + x * x), "in place": _in_place, "asinh": torch.asinh,
+    "hermite": lambda x: x * torch.exp(-x * x / 2),
 }  # fmt: skip
 ACTIVATIONS: dict[str, Callable[[], nn.Module]] = {
     "Tanh": nn.Tanh, "Sigmoid": nn.Sigmoid, "SiLU": nn.SiLU, "GELU": nn.GELU, "Softplus": nn.Softplus, "Mish": nn.Mish,
     "LogSigmoid": nn.LogSigmoid, "Tanhshrink": nn.Tanhshrink, "GELU by tanh": lambda: nn.GELU("tanh"),
-    "Softplus, steep": lambda: nn.Softplus(beta=2.0), "Identity": nn.Identity, "Dropout, evaluation": lambda: nn.Dropout().eval(),
+    "Softplus, steep": lambda: nn.Softplus(beta=2.0), "Identity": nn.Identity,
+    "Dropout, evaluation": lambda: nn.Dropout().eval(),
 }  # fmt: skip
 #: By the width, an even number.
 LAYERS: dict[str, Callable[[int], Layer]] = {
