@@ -130,8 +130,8 @@ class Compiled:
         self.made += 1
         if self.made == _TOLD:
             warnings.warn(
-                f"This residual is compiled for the {self.made}th time, as {_reason(key, others)}. After {_MOST} graphs "
-                "it goes on without compilation.",
+                f"This residual is compiled for the {self.made}th time, as {_reason(key, others)}. After {_MOST} "
+                "graphs it goes on without compilation.",
                 CompilationWarning,
                 stacklevel=6,
             )

@@ -48,7 +48,7 @@ class Hazard:
 
 def hazards(model: Model, rows: Tensor, random: bool, coupled: bool) -> Iterator[Hazard]:
     """Look for each of them at a few rows."""
-    yield from _left_graph(model, rows, coupled)
+    yield from _left_graph(model, rows, random, coupled)
     yield from _fused(model, rows)
     where = facts.kinks(model, rows)
     if where is not None:
@@ -64,12 +64,12 @@ def hazards(model: Model, rows: Tensor, random: bool, coupled: bool) -> Iterator
         yield Hazard("coarse", "A coarser format than the points' inside", "all engines", 1, error, remedy)
 
 
-def _left_graph(model: Model, rows: Tensor, coupled: bool) -> Iterator[Hazard]:
+def _left_graph(model: Model, rows: Tensor, random: bool, coupled: bool) -> Iterator[Hazard]:
     """Engines whose derivatives are not how the output moves; an engine that refuses the network says so itself."""
     engines: tuple[Engine, ...] = (PerSampleAD(),) if coupled else (AD(), Taylor())
     wrong = []
     for engine in engines:
-        trial = Trial(model, rows, engine, 2)
+        trial = Trial(model, rows, engine, 2, random)
         with contextlib.suppress(DudxError, RuntimeError):
             order = trial.contradicted()
             if order is not None:

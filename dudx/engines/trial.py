@@ -27,12 +27,12 @@ from dudx.network.meetings import looked_at
 from dudx.network.modules import owner_of
 from dudx.network.pointwise import Pointwise
 from dudx.network.probes import GOLDEN, at_rest
-from dudx.network.sandbox import unobserved
+from dudx.network.sandbox import unchanged_buffers, unobserved
 from dudx.network.slices import slicing
 from dudx.operators import Along, D, Operator, fitting, orders_of
 
-#: Rows of a trial, and the highest order that is looked at.
-_ROWS, _HIGHEST = 6, 4
+#: Rows of a trial, how many of them move where it is one at a time, and the highest orders that are looked at then.
+_ROWS, _MOVING, _HIGHEST, _HIGHEST_ALONE = 6, 2, 4, 2
 #: How far two differences may disagree and still tell something, and how far the derivative may be from them.
 _SURE, _WRONG = 0.005, 0.05
 
@@ -73,14 +73,15 @@ def _tried(model: Model, x: Tensor, engine: Engine, order: int, alone: bool) -> 
     if not order:
         return _NOTHING
     try:
-        rows, still = at_rest(model, x, _ROWS, _ROWS)
+        few = _ROWS if engine.coupled is not None else _MOVING + 1
+        rows, still = at_rest(model, x, few, few)
         is_random = facts.random(model, rows, still)
     except DudxError:  # of a network that fails at other points than those asked for
         return _NOTHING
     if engine.approximate:
         _refuse_noise(model, rows, still, engine, order)
     elif engine.coupled != "ignore":
-        Trial(model, rows, engine, min(order, _HIGHEST)).judge()
+        Trial(model, rows, engine, order, is_random).judge()
     if order > 1:
         _warn_of_kinks(model, rows)
     return _Found(is_random)
@@ -89,19 +90,21 @@ def _tried(model: Model, x: Tensor, engine: Engine, order: int, alone: bool) -> 
 class Trial:
     """All derivatives along one direction, at the rows and a little to both sides of them."""
 
-    def __init__(self, model: Model, rows: Tensor, engine: Engine, order: int):
-        self.model, self.rows, self.engine, self.order = model, rows, engine, order
+    def __init__(self, model: Model, rows: Tensor, engine: Engine, order: int, random: bool):
+        self.model, self.rows, self.engine, self.random = model, rows, engine, random
+        alone = engine.coupled is None
+        self.order = min(order, _HIGHEST_ALONE if alone else _HIGHEST)
         self.eps = max(torch.finfo(rows.dtype).eps, 4 * facts.coarseness(model, rows))
         self.step = self.eps**0.25 * float(1 + rows.abs().amax())
         # Something of every axis, and of no two axes as much.
         along = 1 + torch.arange(1, rows.shape[1] + 1, dtype=torch.float64) * GOLDEN % 1
         self.along = (along / along.norm()).to(rows).expand_as(rows).contiguous()
         #: Where engines are right for coupled networks, only some of the rows move, one at a time.
-        self.moving: list[Any] = [slice(None)] if engine.coupled == "refuse" else [slice(i, i + 1) for i in range(3)]
+        self.moving: list[Any] = [slice(i, i + 1) for i in range(_MOVING)] if alone else [slice(None)]
 
     def derivatives(self, rows: Tensor) -> list[Tensor]:
         operators = [D(), *(Along(self.along, k) for k in range(1, self.order + 1))]
-        with unobserved(self.model):
+        with self._unobserved():
             return list(self.engine.derivatives(self.model, rows, fitting(operators, rows)))
 
     def judge(self) -> None:
@@ -132,7 +135,7 @@ class Trial:
         return [value.detach() for value in self.derivatives(rows)]
 
     def _contradicted(self, ours: Tensor, below: list[Tensor]) -> bool:
-        """Whether two differences, which agree with each other, disagree with a derivative in most rows of an output."""
+        """Whether two differences that agree with each other disagree with a derivative in most rows of an output."""
         ours, *below = (value.double() for value in (ours, *below))
         wide, narrow = (below[0] - below[1]) / (2 * self.step), (below[2] - below[3]) / self.step
         size = torch.maximum(ours.abs(), narrow.abs())
@@ -155,8 +158,12 @@ class Trial:
             )
 
     def _plain(self) -> Tensor:
-        with unobserved(self.model):
+        with self._unobserved():
             return self.model(self.rows.clone())
+
+    def _unobserved(self) -> contextlib.AbstractContextManager[Any]:
+        """Where nothing is drawn there is no need for numbers of our own, which take their time."""
+        return unobserved(self.model) if self.random else unchanged_buffers(self.model)
 
 
 def _leaves(u: Tensor) -> set[int]:

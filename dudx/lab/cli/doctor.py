@@ -20,9 +20,7 @@ def doctor(
     high: Annotated[float, typer.Option(help="the largest value of every variable")] = 1.0,
     seed: Annotated[int, typer.Option(help="decides the network's start and the points")] = 0,
     evaluation: Annotated[bool, typer.Option("--eval", help="look at evaluation mode")] = False,
-    script: Annotated[
-        str | None, typer.Option(help="a Python file to run, and to look at the derivatives it takes")
-    ] = None,
+    script: Annotated[str | None, typer.Option(help="a file to run, and to look at its derivatives")] = None,
 ) -> None:
     """Tell whether the samples of a network influence each other, in which layers, and what to do.
 
