@@ -15,6 +15,7 @@ import torch
 import torch.nn.functional as F
 from torch.fx.graph import Graph
 from torch.nn.modules import batchnorm as _batchnorm
+from torch.utils import _python_dispatch
 
 #: How many modes look on at torch's functions. A jet's operators go through torch's dispatch only then, as it takes
 #: longer than most rules. Where torch does not tell, they always do.
@@ -26,6 +27,10 @@ transforms_active: Callable[[], bool] = getattr(torch._C, "_are_functorch_transf
 
 #: The base of all batch norm layers: torch has no public name for "any batch norm". There is no way without it.
 BatchNorm = _batchnorm._BatchNorm
+
+#: Sees every kernel that this thread runs, and may run another: that is how numbers are drawn from a generator of our
+#: own. There is no way without it.
+DispatchMode = _python_dispatch.TorchDispatchMode
 
 #: What torch checks before it normalises, so that a layer written out refuses the same shapes with the same words.
 #: Where it is missing, such shapes are normalised to NaN.

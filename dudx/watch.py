@@ -38,7 +38,11 @@ REMEDIES = {
 
 @dataclass(frozen=True)
 class Finding:
-    """Something wrong with a derivative, and where it is taken."""
+    """Something wrong with a derivative, and where it is taken.
+
+    >>> print(dudx.Finding("kinks", "train.py", 12, 2, "the network has kinks"))
+    train.py:12: the network has kinks; use a smooth activation, such as nn.Tanh, nn.SiLU or nn.GELU.
+    """
 
     #: "coupled", "fused", "kinks" or "detached".
     kind: str
@@ -54,7 +58,14 @@ class Finding:
 
 @dataclass(repr=False)
 class Watch:
-    """What was found while it was entered; printed it is a report."""
+    """What was found while it was entered; printed it is a report.
+
+    >>> with dudx.Watch(calls=1) as seen:
+    ...     x = torch.rand(4, 1, requires_grad=True)
+    ...     slope = torch.autograd.grad(x.square().sum(), x, create_graph=True)
+    >>> seen
+    Nothing wrong was seen (1 derivatives at 1 lines).
+    """
 
     calls: int = 3
     findings: list[Finding] = field(default_factory=list)
@@ -107,7 +118,8 @@ class Watch:
         orders = [_order(u) + 1 for u in outputs]
         for gradient in found:
             if isinstance(gradient, Tensor) and gradient.grad_fn is not None:
-                gradient.grad_fn.metadata[_ORDER] = max(orders)
+                noted: Any = gradient.grad_fn.metadata
+                noted[_ORDER] = max(orders)
         with self._lock:
             self.lines[file, line] += 1
             if self.lines[file, line] > self.calls:
@@ -156,7 +168,10 @@ class Watch:
         edge, shape = u, u.shape
         if u.ndim == 0 and u.grad_fn is not None and u.grad_fn.name() == "SumBackward0":
             shape = torch.Size(getattr(u.grad_fn, "_saved_self_sym_sizes", ()))
-            edge = GradientEdge(*u.grad_fn.next_functions[0])
+            node, number = u.grad_fn.next_functions[0]
+            if node is None:
+                return None
+            edge = GradientEdge(node, number)
             weight = None
         rows = len(x)
         if not shape or shape[0] != rows or rows < 2 or x.ndim < 2:

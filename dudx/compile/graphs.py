@@ -55,11 +55,9 @@ class Key:
         return "it is called in one way and in another, with gradients and without or for losses and values"
 
 
-def _reason(key: Hashable, others: Sequence[Hashable]) -> str:
+def _reason(key: Key, others: Sequence[Hashable]) -> str:
     if not others:
         return "the network is another object at each call; make it once, outside of the loop"
-    if not isinstance(key, Key):
-        return f"it is called with {key!r}"
     return key.differs([other for other in others if isinstance(other, Key)])
 
 
@@ -128,7 +126,7 @@ class Compiled:
     def _tell(self, key: Hashable, others: list[Hashable]) -> None:
         """Say once why it is compiled again and again."""
         self.made += 1
-        if self.made == _TOLD:
+        if self.made == _TOLD and isinstance(key, Key):
             warnings.warn(
                 f"This residual is compiled for the {self.made}th time, as {_reason(key, others)}. After {_MOST} "
                 "graphs it goes on without compilation.",

@@ -29,7 +29,12 @@ _STEP = 1e-3
 
 @dataclass(frozen=True)
 class Hazard:
-    """Something in a network that makes derivatives wrong."""
+    """Something in a network that makes derivatives wrong.
+
+    >>> network = torch.nn.Sequential(torch.nn.Linear(2, 8), torch.nn.ReLU(), torch.nn.Linear(8, 1))
+    >>> [hazard.kind for hazard in dudx.explain(network, torch.rand(16, 2)).hazards]
+    ['kinks']
+    """
 
     #: "graph", "fused", "kinks", "random" or "coarse".
     kind: str

@@ -51,12 +51,13 @@ def differentiable_output(model: Model, x: Tensor, order: int) -> Tensor:
     again = contextlib.nullcontext()
     if not fused:
         u = checks.forward(model, x.clone())
-        fused = _looked_at(u, order) is not None  # for a layer may have been replaced since
-        again = unchanged_buffers(model)
+        if _looked_at(u, order) is None:
+            if _can_be_met(owner):
+                _met[owner] = False
+            return u
+        again = unchanged_buffers(model)  # for a layer was replaced since
     if _can_be_met(owner):
-        _met[owner] = fused
-    if not fused:
-        return u
+        _met[owner] = True
     # Nothing in a scripted network can be written out.
     scripted = any(isinstance(module, torch.jit.ScriptModule) for module in modules_of(model))
     with again, contextlib.nullcontext() if scripted else differentiable_kernels():

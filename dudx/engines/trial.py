@@ -19,7 +19,7 @@ from torch import Tensor, nn
 
 from dudx.checks import Model
 from dudx.engines.base import Engine
-from dudx.errors import DudxError, KinkWarning, UnsupportedError
+from dudx.errors import KinkWarning, UnsupportedError
 from dudx.network import facts
 from dudx.network.batches import on_each
 from dudx.network.detect import refuse_coupling
@@ -35,6 +35,8 @@ from dudx.operators import Along, D, Operator, fitting, orders_of
 _ROWS, _MOVING, _HIGHEST, _HIGHEST_ALONE = 6, 2, 4, 2
 #: How far two differences may disagree and still tell something, and how far the derivative may be from them.
 _SURE, _WRONG = 0.005, 0.05
+#: The share of rounding in a difference from which on it is refused.
+_NOISE = 0.25
 
 
 @dataclass(frozen=True)
@@ -47,7 +49,8 @@ _NOTHING = _Found()
 
 def admitted(model: Model, x: Tensor, operators: Sequence[Operator], engine: Engine) -> Model:
     """The model as the engine is to take it, after a trial if they have not met often."""
-    if x.is_meta or torch.compiler.is_compiling() or isinstance(model, Pointwise):
+    known: object = model
+    if x.is_meta or torch.compiler.is_compiling() or isinstance(known, Pointwise):
         return model
     # A slice of a coupled batch is another batch, so there even engines that are right for coupled networks are not.
     alone = engine.coupled == "refuse" or bool(slicing())
@@ -72,18 +75,22 @@ def _tried(model: Model, x: Tensor, engine: Engine, order: int, alone: bool) -> 
         refuse_coupling(model, x)
     if not order:
         return _NOTHING
+    few = _ROWS if engine.coupled is not None else _MOVING + 1
+    refused = None
     try:
-        few = _ROWS if engine.coupled is not None else _MOVING + 1
         rows, still = at_rest(model, x, few, few)
         is_random = facts.random(model, rows, still)
-    except DudxError:  # of a network that fails at other points than those asked for
+        if engine.approximate:
+            refused = _noise(model, rows, still, engine, order)
+        elif engine.coupled != "ignore":
+            refused = Trial(model, rows, engine, order, is_random).verdict()
+        kink = facts.kinks(model, rows) if order > 1 and not _is_warned(model) else None
+    except Exception:  # A network may be defined at the points alone; whatever else it is, the call itself will say so.
         return _NOTHING
-    if engine.approximate:
-        _refuse_noise(model, rows, still, engine, order)
-    elif engine.coupled != "ignore":
-        Trial(model, rows, engine, order, is_random).judge()
-    if order > 1:
-        _warn_of_kinks(model, rows)
+    if refused is not None:
+        raise refused
+    if kink is not None:
+        _warn_of_kinks(model, kink)
     return _Found(is_random)
 
 
@@ -107,13 +114,17 @@ class Trial:
         with self._unobserved():
             return list(self.engine.derivatives(self.model, rows, fitting(operators, rows)))
 
-    def judge(self) -> None:
-        """Raise an error where derivatives are not what the output does, or their gradients are lost."""
+    def verdict(self) -> UnsupportedError | None:
+        """The refusal of a network whose derivatives are not what its output does, or have lost their gradients."""
         here = self.derivatives(self.rows)
-        self._refuse_lost_gradients(here[0])
+        if self._loses_gradients(here[0]):
+            return UnsupportedError(
+                f"{type(self.engine).__name__} would lose the gradients of some of this network's parameters: it has a "
+                "torch.autograd.Function or a reentrant checkpoint in it, where nothing is recorded. Use dudx.AD(), "
+                "and checkpoint with use_reentrant=False."
+            )
         order = self.contradicted(here)
-        if order is not None:
-            raise _refusal(order, self.engine)
+        return None if order is None else _refusal(order, self.engine)
 
     def contradicted(self, here: list[Tensor] | None = None) -> int | None:
         """The lowest order at which derivatives, given those at the rows, are not what the order below does."""
@@ -144,18 +155,9 @@ class Trial:
         wrong = sure & ((ours - narrow).abs() > _WRONG * size)
         return bool(((wrong.sum(0) >= 2) & (2 * wrong.sum(0) > sure.sum(0))).any())
 
-    def _refuse_lost_gradients(self, ours: Tensor) -> None:
-        """Raise an error where the output's graph has parameters that the derivatives' has not."""
-        if not torch.is_grad_enabled() or not ours.requires_grad:
-            lost = torch.is_grad_enabled() and self._plain().requires_grad
-        else:
-            lost = bool(_leaves(self._plain()) - _leaves(ours))
-        if lost:
-            raise UnsupportedError(
-                f"{type(self.engine).__name__} would lose the gradients of some of this network's parameters: it has a "
-                "torch.autograd.Function or a reentrant checkpoint in it, where nothing is recorded. Use dudx.AD(), "
-                "and checkpoint with use_reentrant=False."
-            )
+    def _loses_gradients(self, ours: Tensor) -> bool:
+        """Whether the output's graph has parameters that the derivatives' has not."""
+        return torch.is_grad_enabled() and bool(_leaves(self._plain()) - _leaves(ours))
 
     def _plain(self) -> Tensor:
         with self._unobserved():
@@ -191,24 +193,25 @@ def _refusal(order: int, engine: Engine) -> UnsupportedError:
     )
 
 
-def _refuse_noise(model: Model, rows: Tensor, still: Tensor, engine: Engine, order: int) -> None:
-    """Raise an error where a network computes so coarsely that differences at the engine's step are noise."""
+def _noise(model: Model, rows: Tensor, still: Tensor, engine: Engine, order: int) -> UnsupportedError | None:
+    """The refusal of a network that computes so coarsely that differences at the engine's step are noise."""
     step = _smallest_step(engine, order)
     found = None if step is None else facts.noise(model, rows)
     if step is None or found is None:
-        return
+        return None
     still = still.double()
     spread = (still - still.mean(0)).square().mean(0).sqrt()
     width = float((rows - rows.mean(0)).double().square().mean().sqrt())
     share = float((found / spread.clamp(min=torch.finfo(torch.float64).tiny)).amax()) * (width / step) ** order
-    if share > 0.25:
-        name = type(engine).__name__
-        raise UnsupportedError(
-            f"This network computes in a coarser format than its points' {str(rows.dtype).removeprefix('torch.')} "
-            f"(autocast, or .half() inside), and at a step of {step:.1e} differences of order {order} are mostly "
-            f"rounding: calibrate as it is evaluated, dudx.{name}().calibrated(model, x, operators) under the same "
-            "autocast, or use dudx.AD() or dudx.Taylor()."
-        )
+    if share <= _NOISE:
+        return None
+    name = type(engine).__name__
+    return UnsupportedError(
+        f"This network computes in a coarser format than its points' {str(rows.dtype).removeprefix('torch.')} "
+        f"(autocast, or .half() inside), and at a step of {step:.1e} differences of order {order} are mostly "
+        f"rounding: calibrate as it is evaluated, dudx.{name}().calibrated(model, x, operators) under the same "
+        "autocast, or use dudx.AD() or dudx.Taylor()."
+    )
 
 
 def _smallest_step(engine: Engine, order: int) -> float | None:
@@ -221,16 +224,16 @@ def _smallest_step(engine: Engine, order: int) -> float | None:
 _warned: weakref.WeakSet[Any] = weakref.WeakSet()
 
 
-def _warn_of_kinks(model: Model, rows: Tensor) -> None:
-    owner = owner_of(model)
-    with contextlib.suppress(TypeError):  # what cannot be remembered is warned of each time
-        if owner in _warned:
-            return
-    where = facts.kinks(model, rows)
-    if where is None:
-        return
+def _is_warned(model: Model) -> bool:
+    try:
+        return owner_of(model) in _warned
+    except TypeError:  # what cannot be remembered is warned of each time
+        return False
+
+
+def _warn_of_kinks(model: Model, where: str) -> None:
     with contextlib.suppress(TypeError):
-        _warned.add(owner)
+        _warned.add(owner_of(model))
     warnings.warn(
         f"This network is made of straight pieces in {where}: its second derivative is zero between the kinks, and "
         "none at them, so a residual with derivatives of order 2 says nothing about it. Use a smooth activation, such "

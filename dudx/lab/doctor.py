@@ -56,8 +56,9 @@ def watched(script: str) -> Watch:
     before, arguments = list(sys.path), sys.argv
     sys.path.insert(0, str(path.resolve().parent))
     sys.argv = [script]
+    seen = watch()
     try:
-        with watch() as seen:
+        with seen:
             runpy.run_path(script, run_name="__main__")
     except SystemExit as ended:
         if ended.code not in (None, 0):

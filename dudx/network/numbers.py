@@ -7,10 +7,11 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch.utils._python_dispatch import TorchDispatchMode
+
+from dudx.private_torch import DispatchMode
 
 
-class OwnNumbers(TorchDispatchMode):
+class OwnNumbers(DispatchMode):
     """While it is entered, what this thread draws comes from generators of its own, seeded alike every time.
 
     The process's generators are neither read nor set: other threads, which draw from these, notice nothing. Numbers
