@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
-from functools import partial
 
 import torch
 from torch import Generator, Tensor
@@ -14,7 +13,7 @@ from dudx.checks import Model
 from dudx.coupling.isolation import Isolated
 from dudx.engines.base import Engine
 from dudx.errors import InputError
-from dudx.lab.problems.base import Points, Problem
+from dudx.lab.problems.base import Points, Problem, Sampler
 from dudx.lab.run.engines import engine_kind
 from dudx.lab.run.ramp import ramped
 from dudx.lab.run.settings import Settings
@@ -97,7 +96,10 @@ class Objective:
         place = Place(self.problem.domain, generator, self.device, self.dtype, residual)
         drawn: list[Points] = [(self.sampling.interior(self.settings.batch, place), {})]
         for condition, size in self.conditions:
-            draw = partial(condition.sample, generator=generator, device=self.device, dtype=self.dtype)
+
+            def draw(n: int, sample: Sampler = condition.sample) -> Points:
+                return sample(n, generator, self.device, self.dtype)
+
             # Points where something was measured, or at one time, are where they are.
             drawn.append(self.sampling.boundary(size, draw, place) if condition.kind == "boundary" else draw(size))
         return self.at(drawn)
