@@ -55,9 +55,9 @@ def _multi_head(x: Tensor, module: nn.MultiheadAttention) -> Tensor:
 
 def _encoder(x: Tensor, module: nn.TransformerEncoderLayer) -> Tensor:
     tokens = _tokens(x)
-    mixed = _standard(tokens + _tokens(_multi_head(x, module.self_attn)), (-1,), 1e-5)
+    mixed = _standard(tokens + _tokens(_multi_head(x, module.self_attn)), (-1,), module.norm1.eps)
     mixed = mixed * module.norm1.weight + module.norm1.bias
-    out = _standard(mixed + module.linear2(F.gelu(module.linear1(mixed))), (-1,), 1e-5)
+    out = _standard(mixed + module.linear2(F.gelu(module.linear1(mixed))), (-1,), module.norm2.eps)
     return (out * module.norm2.weight + module.norm2.bias).flatten(-2)
 
 
@@ -161,7 +161,7 @@ LAYERS: dict[str, Callable[[int], Layer]] = {
     "TransformerEncoderLayer": lambda w: Layer(
         lambda x, m: m(_tokens(x)).flatten(1),
         lambda x, m: _encoder(x, m),
-        m=nn.TransformerEncoderLayer(2, 1, 4, dropout=0.0, activation=F.gelu, batch_first=True),
+        m=nn.TransformerEncoderLayer(2, 1, 4, dropout=0.0, activation=F.gelu, batch_first=True, layer_norm_eps=0.3),
     ),
     "scaled_dot_product_attention": lambda w: Layer(
         lambda x: F.scaled_dot_product_attention(_tokens(x), _tokens(x), _tokens(x)).flatten(1),

@@ -49,15 +49,36 @@ _NOTHING = _Found()
 
 def admitted(model: Model, x: Tensor, operators: Sequence[Operator], engine: Engine) -> Model:
     """The model as the engine is to take it, after a trial if they have not met often."""
-    known: object = model
-    if x.is_meta or torch.compiler.is_compiling() or isinstance(known, Pointwise):
+    if x.is_meta or torch.compiler.is_compiling():
         return model
+    if isinstance(model, Pointwise):
+        return _admitted_pointwise(model, x, operators, engine)
     # A slice of a coupled batch is another batch, so there even engines that are right for coupled networks are not.
     alone = engine.coupled == "refuse" or bool(slicing())
     order = max(orders_of(tuple(operators)), default=0)
     met = (type(engine), alone, order, torch.is_autocast_enabled(x.device.type))
     found = looked_at(model, met, lambda: _tried(model, x, engine, order, alone))
     return SameNumbers(model, len(x)) if found.random and engine.approximate else model
+
+
+def _admitted_pointwise(model: Any, x: Tensor, operators: Sequence[Operator], engine: Engine) -> Model:
+    """The same for what is made anew for every batch: the network inside is what is met, at a few of the samples."""
+    order = max(orders_of(tuple(operators)), default=0)
+    if order and not engine.approximate:
+        met = (type(model), type(engine), order, torch.is_autocast_enabled(x.device.type))
+        refused = looked_at(model.unbound()[0], met, lambda: _verdict_on_some(model, x, engine, order))
+        if refused is not None:
+            raise UnsupportedError(refused)
+    return model
+
+
+def _verdict_on_some(model: Pointwise, x: Tensor, engine: Engine, order: int) -> str | None:
+    some: Any = model.first(_ROWS)
+    try:
+        refused = Trial(some, x[: some.samples].detach(), engine, order, random=True).verdict()
+    except Exception:  # as above
+        return None
+    return None if refused is None else str(refused)
 
 
 class SameNumbers:
@@ -156,21 +177,42 @@ class Trial:
         return bool(((wrong.sum(0) >= 2) & (2 * wrong.sum(0) > sure.sum(0))).any())
 
     def _loses_gradients(self, ours: Tensor) -> bool:
-        """Whether the output's graph has parameters that the derivatives' has not."""
-        return torch.is_grad_enabled() and bool(_leaves(self._plain()) - _leaves(ours))
-
-    def _plain(self) -> Tensor:
-        with self._unobserved():
-            return self.model(self.rows.clone())
+        """Whether the output that the engine gets has other gradients than the plain one, or no way to a parameter."""
+        if not torch.is_grad_enabled():
+            return False
+        with unobserved(self.model) as numbers:
+            plain = self.model(self.rows.clone())
+        parameters = _leaves(plain)
+        if parameters.keys() - _leaves(ours).keys():
+            return True
+        if numbers.drawn:  # others, perhaps, than the engine draws
+            return False
+        weights = torch.cos(torch.arange(plain.numel(), device=plain.device)).view_as(plain)
+        try:
+            pairs = [
+                torch.autograd.grad(
+                    (weights * u).sum(), list(parameters.values()), retain_graph=True, allow_unused=True
+                )
+                for u in (ours, plain)
+            ]
+        except RuntimeError:  # as of reentrant checkpoints
+            return False
+        most = 10 * self.eps**0.25
+        return any(
+            mine is None or bool((mine - theirs).abs().amax() > most * theirs.abs().amax())
+            for mine, theirs in zip(*pairs, strict=True)
+            if theirs is not None and most < 1
+        )
 
     def _unobserved(self) -> contextlib.AbstractContextManager[Any]:
         """Where nothing is drawn there is no need for numbers of our own, which take their time."""
         return unobserved(self.model) if self.random else unchanged_buffers(self.model)
 
 
-def _leaves(u: Tensor) -> set[int]:
+def _leaves(u: Tensor) -> dict[int, nn.Parameter]:
     """The parameters, by their identities, that a tensor's graph ends at."""
-    seen, ahead, found = set(), [u.grad_fn], set()
+    found: dict[int, nn.Parameter] = {}
+    seen, ahead = set(), [u.grad_fn]
     while ahead:
         node = ahead.pop()
         if node is None or node in seen:
@@ -178,7 +220,7 @@ def _leaves(u: Tensor) -> set[int]:
         seen.add(node)
         variable = getattr(node, "variable", None)
         if isinstance(variable, nn.Parameter):
-            found.add(id(variable))
+            found[id(variable)] = variable
         ahead.extend(following for following, _ in node.next_functions)
     return found
 
