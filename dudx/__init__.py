@@ -4,7 +4,6 @@ from dudx import optim
 from dudx.border import evaluate
 from dudx.compile.graphs import CompilationWarning
 from dudx.coupling.explanation import Explanation, explain
-from dudx.coupling.hazards import Hazard
 from dudx.coupling.isolated import Isolated
 from dudx.coupling.isolation import frozen, isolate, mixing_rule
 from dudx.coupling.measuring import RelativeError
@@ -23,7 +22,6 @@ from dudx.errors import (
     CoupledModelError,
     DudxError,
     InputError,
-    KinkWarning,
     ModelError,
     StepNotSetError,
     UnsupportedError,
@@ -35,7 +33,6 @@ from dudx.operators import Along, D, Laplacian, Operator, random_laplacian
 from dudx.recommendation import Candidate, Recommendation, recommend
 from dudx.residual import Residual
 from dudx.streaming import backward, suggested_chunk
-from dudx.watch import Finding, Watch, watch
 
 __version__ = "0.1.0"
 
@@ -56,11 +53,8 @@ __all__ = [
     "Engine",
     "Explanation",
     "Field",
-    "Finding",
-    "Hazard",
     "InputError",
     "Isolated",
-    "KinkWarning",
     "Laplacian",
     "Mixing",
     "ModelError",
@@ -72,7 +66,6 @@ __all__ = [
     "StepNotSetError",
     "Taylor",
     "UnsupportedError",
-    "Watch",
     "backward",
     "coupled",
     "evaluate",
@@ -88,5 +81,4 @@ __all__ = [
     "running_statistics",
     "suggested_chunk",
     "taylor_rule",
-    "watch",
 ]

@@ -10,8 +10,9 @@ from torch import Tensor
 from dudx import checks
 from dudx.checks import Model
 from dudx.engines.base import Engine, Prepared
-from dudx.engines.trial import admitted
 from dudx.errors import InputError
+from dudx.network.detect import refuse_if_coupled
+from dudx.network.slices import slicing
 from dudx.operators import Operator, fitting
 
 
@@ -49,18 +50,23 @@ def evaluate(
 
 def derivatives(model: Model, x: Tensor, operators: Sequence[Operator], engine: Engine) -> Sequence[Tensor]:
     """The same for operators that are known to fit the points."""
-    model = _admitted(model, x, operators, engine)
+    model = _admitted(model, x, engine)
     return engine.derivatives(model, x, operators)
 
 
 def prepared(model: Model, x: Tensor, operators: Sequence[Operator], engine: Engine) -> Prepared | None:
-    """The plan of such a request after the same checks; None where the engine has no plan apart for this network."""
-    return engine.prepared(x, operators) if _admitted(model, x, operators, engine) is model else None
+    """The plan of such a request after the same checks; None where the engine has no plan apart."""
+    _admitted(model, x, engine)
+    return engine.prepared(x, operators)
 
 
-def _admitted(model: Model, x: Tensor, operators: Sequence[Operator], engine: Engine) -> Model:
+def _admitted(model: Model, x: Tensor, engine: Engine) -> Model:
     if not isinstance(engine, Engine):
         name = engine.__name__ if isinstance(engine, type) else repr(engine)
         raise InputError(f"The engine must be an instance such as dudx.AD() or dudx.FD(step=1e-2); got {name}.")
     checks.finite(x, "points")
-    return admitted(checks.model(model, x), x, operators, engine)
+    model = checks.model(model, x)
+    # A slice of a coupled batch is another batch, so there even engines that are right for coupled networks are not.
+    if engine.coupled == "refuse" or slicing():
+        refuse_if_coupled(model, x)
+    return model

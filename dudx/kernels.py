@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 import contextlib
-import inspect
 from collections.abc import Callable, Iterator
 from typing import Any
 
 import torch
 from torch import Tensor
 from torch.nn import functional as F
+from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.overrides import TorchFunctionMode
 
-from dudx.errors import UnsupportedError
-from dudx.layers import attention, norms
-from dudx.private_torch import plain_attention
+from dudx.layers import norms
 
 
 @contextlib.contextmanager
@@ -26,26 +24,20 @@ def differentiable_kernels(tracking: bool = True) -> Iterator[None]:
     Args:
         tracking: let normalisations by the batch update their running statistics.
     """
-    if torch.compiler.is_compiling():
+    written_out = contextlib.nullcontext() if torch.compiler.is_compiling() else WrittenOut(tracking)
+    with slow_attention(), sdpa_kernel(SDPBackend.MATH), written_out:
         yield
-    else:
-        with WrittenOut(tracking):
-            yield
 
 
-def slow_attention() -> TorchFunctionMode:
-    """Keep `nn.MultiheadAttention` and the transformer layers from kernels that cannot be looked into.
-
-    They take these only where nobody looks on; torch's own switch would be set for every thread.
-    """
-    return _Onlooker()
-
-
-class _Onlooker(TorchFunctionMode):
-    """Looks on, and does nothing."""
-
-    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        return called(func, args, kwargs or {})
+@contextlib.contextmanager
+def slow_attention() -> Iterator[None]:
+    """Keep `nn.MultiheadAttention` and the transformer layers from kernels that cannot be looked into."""
+    fast = torch.backends.mha.get_fastpath_enabled()
+    torch.backends.mha.set_fastpath_enabled(False)
+    try:
+        yield
+    finally:
+        torch.backends.mha.set_fastpath_enabled(fast)
 
 
 def called(function: Any, args: Any, kwargs: Any) -> Any:
@@ -86,40 +78,9 @@ class WrittenOut(TorchFunctionMode):
         return norms.batch_norm(input, running_mean, running_var, weight, bias, training, momentum, eps)
 
 
-_PARAMETERS = inspect.signature(F.multi_head_attention_forward)
-
-
-def _multi_head_attention(*args: Any, **kwargs: Any) -> Any:
-    """Attention of `nn.MultiheadAttention`, which would choose its kernel inside where no mode looks on."""
-    given = _PARAMETERS.bind(*args, **kwargs)
-    given.apply_defaults()
-    if any(is_jet(value) for value in given.arguments.values()):
-        return called(F.multi_head_attention_forward, args, kwargs)
-    try:
-        return attention.multi_head_attention(attention.attended, *args, **kwargs)
-    except UnsupportedError:  # with dropout, or more keys than were given: torch takes no fused kernel for the weights
-        wanted = given.arguments["need_weights"]
-        given.arguments["need_weights"] = True
-        attended, weights = F.multi_head_attention_forward(*given.args, **given.kwargs)
-        return attended, weights if wanted else None
-
-
-def _attention(query: Any, *args: Any, **kwargs: Any) -> Any:
-    if is_jet(query) or any(map(is_jet, args)):
-        return called(F.scaled_dot_product_attention, (query, *args), kwargs)
-    return plain_attention(query, *args, **kwargs)
-
-
-def is_jet(value: object) -> bool:
-    """Whether it follows torch without being a tensor."""
-    return hasattr(value, "__torch_function__") and not isinstance(value, Tensor)
-
-
 _WRITTEN_OUT: dict[Any, Callable[..., Any]] = {
     F.layer_norm: norms.layer_norm,
     torch.layer_norm: norms.layer_norm,
     F.instance_norm: norms.instance_norm,
     torch.instance_norm: norms.in_torch_order(norms.instance_norm),
-    F.multi_head_attention_forward: _multi_head_attention,
-    F.scaled_dot_product_attention: _attention,
 }

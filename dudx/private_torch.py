@@ -15,7 +15,6 @@ import torch
 import torch.nn.functional as F
 from torch.fx.graph import Graph
 from torch.nn.modules import batchnorm as _batchnorm
-from torch.utils import _python_dispatch
 
 #: How many modes look on at torch's functions. A jet's operators go through torch's dispatch only then, as it takes
 #: longer than most rules. Where torch does not tell, they always do.
@@ -28,10 +27,6 @@ transforms_active: Callable[[], bool] = getattr(torch._C, "_are_functorch_transf
 #: The base of all batch norm layers: torch has no public name for "any batch norm". There is no way without it.
 BatchNorm = _batchnorm._BatchNorm
 
-#: Sees every kernel that this thread runs, and may run another: that is how numbers are drawn from a generator of our
-#: own. There is no way without it.
-DispatchMode = _python_dispatch.TorchDispatchMode
-
 #: What torch checks before it normalises, so that a layer written out refuses the same shapes with the same words.
 #: Where it is missing, such shapes are normalised to NaN.
 verify_batch_size: Callable[[Sequence[int]], None] = getattr(F, "_verify_batch_size", lambda size: None)
@@ -42,25 +37,17 @@ verify_spatial_size: Callable[[Sequence[int]], None] = getattr(F, "_verify_spati
 _COMPILER = ("torch._dynamo", "torch._inductor", "torch._functorch")
 
 
-def plain_attention(*args: Any, **kwargs: Any) -> Any:
-    """Attention in terms of products and a softmax, for one thread: the public switch is set for the whole process.
-
-    Without it attention runs on torch's own choice, whose second derivative may not exist and then is refused.
-    """
-    written_out = getattr(torch, "_scaled_dot_product_attention_math", None)
-    if written_out is None:
-        return F.scaled_dot_product_attention(*args, **kwargs)
-    names = ("query", "key", "value", "attn_mask", "dropout_p", "is_causal")
-    given = {**dict(zip(names, args, strict=False)), **kwargs}
-    return written_out(**given)[0]
-
-
 def forget_compiled_code() -> None:
     """Let a process that trained before compile as a fresh one does: torch specialises code for the shapes it has met.
 
     Without it a run's numbers could depend, in their last digits, on what ran before it.
     """
     torch._dynamo.reset()
+
+
+def mps_generator() -> torch.Generator:
+    """What networks on Apple's GPUs draw random numbers from, to be put back after a probe: it has no public name."""
+    return torch.mps._get_default_mps_generator()
 
 
 def from_compiler(error: BaseException) -> bool:

@@ -75,9 +75,6 @@ class Isolated(Pointwise, ABC):
         some.error = self.error
         return some
 
-    def first(self, count: int) -> Isolated:
-        return self.at(slice(0, count))
-
     def unbound(self) -> tuple[Model, tuple[Tensor, ...], Bound]:
         tensors = (self.context,) if self.places is None else (self.context, self.places)
         return self.model, tensors, Bound(type(self), self.update_statistics, self._options())

@@ -154,7 +154,7 @@ class _Watch(TorchFunctionMode):
                 stack.callback(module.register_forward_pre_hook(before, with_kwargs=True).remove)
                 stack.callback(module.register_forward_hook(after, always_call=True).remove)
             stack.enter_context(slow_attention())  # fused kernels pass over the modules inside a layer
-            stack.enter_context(unobserved(self.model))
+            stack.enter_context(unobserved(self.model, x.device))
             stack.enter_context(self)
             checks.forward(self.model, x.clone())
 

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from dudx import checks
 from dudx.checks import Model
-from dudx.engines.base import Engine, RowsPerPoint, in_common_format
+from dudx.engines.base import Engine, RowsPerPoint
 from dudx.engines.graph import differentiable_output, too_often
 from dudx.errors import first_line
 from dudx.operators import Directional, Operator, Partial, fitting, orders_of
@@ -54,15 +54,13 @@ class AD(Engine):
         order = max(orders_of(operators), default=0)
         if not order:
             u = checks.forward(model, x.clone())
-            return in_common_format([sum(operator.terms.values()) * u for operator in operators], x, u.dtype)
+            return [sum(operator.terms.values()) * u for operator in operators]
         differentiable = torch.is_grad_enabled()
         with torch.inference_mode(False), torch.enable_grad():
             # The model gets a non-leaf copy of it: it may not write into the points, nor a direction depend on these.
             own = x.clone() if x.requires_grad else x.detach().clone().requires_grad_(True)
             u = differentiable_output(model, own, order)
             results = reverse_derivatives(u, own, operators, differentiable=differentiable)
-            if u.dtype != x.dtype:
-                results = in_common_format(results, x, u.dtype)
         return results if differentiable else [result.detach() for result in results]
 
     def rows(self, x: Tensor, operators: Sequence[Operator]) -> RowsPerPoint:

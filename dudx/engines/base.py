@@ -8,18 +8,11 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any, ClassVar, Self
 
-import torch
 from torch import Generator, Tensor
 
 from dudx.checks import Model
 from dudx.errors import InputError
 from dudx.operators import Operator, fitting
-
-
-def in_common_format(results: Sequence[Tensor], x: Tensor, output: torch.dtype) -> list[Tensor]:
-    """Results in the finer format of the points' and the output's, so that all engines return the same one."""
-    common = torch.promote_types(x.dtype, output)
-    return [result.to(common) for result in results]
 
 
 @dataclass(frozen=True)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import weakref
 from typing import Any
 
@@ -15,7 +14,7 @@ from dudx.checks import Model
 from dudx.errors import UnsupportedError
 from dudx.kernels import differentiable_kernels
 from dudx.network.modules import modules_of, owner_of
-from dudx.network.sandbox import unchanged_buffers, unobserved
+from dudx.network.sandbox import unchanged_buffers
 
 #: How the nodes of kernels begin that torch has fused: the derivatives of attention's cannot be differentiated, and
 #: those of normalisations come out wrong, without a word, from the third derivative on.
@@ -45,23 +44,24 @@ def differentiable_output(model: Model, x: Tensor, order: int) -> Tensor:
         return checks.forward(model, x.clone())
     owner = owner_of(model)
     fused = _met.get(owner) if _can_be_met(owner) else None
-    if fused is None:
-        with unobserved(model):
-            fused = _looked_at(checks.forward(model, x.clone()), order) is not None
-    again = contextlib.nullcontext()
     if not fused:
+        before = torch.get_rng_state() if fused is None else None
         u = checks.forward(model, x.clone())
-        if _looked_at(u, order) is None:
-            if _can_be_met(owner):
-                _met[owner] = False
+        found = _looked_at(u, order)
+        if _can_be_met(owner):
+            _met[owner] = found is not None
+        if found is None:
             return u
-        again = unchanged_buffers(model)  # for a layer was replaced since
-    if _can_be_met(owner):
-        _met[owner] = True
-    # Nothing in a scripted network can be written out.
-    scripted = any(isinstance(module, torch.jit.ScriptModule) for module in modules_of(model))
-    with again, contextlib.nullcontext() if scripted else differentiable_kernels():
-        u = checks.forward(model, x.clone())
+        if any(isinstance(module, torch.jit.ScriptModule) for module in modules_of(model)):
+            refuse_what_is_hidden(u, order)  # nothing in there can be written out
+            return u
+        if before is not None:
+            torch.set_rng_state(before)
+        with unchanged_buffers(model), differentiable_kernels():
+            u = checks.forward(model, x.clone())
+    else:
+        with differentiable_kernels():
+            u = checks.forward(model, x.clone())
     refuse_what_is_hidden(u, order)
     return u
 
@@ -76,11 +76,6 @@ def refuse_what_is_hidden(u: Tensor, order: int) -> None:
             "dudx.Taylor() if it can, or differences: dudx.FD().calibrated(model, x, operators, "
             "reference='differences')."
         )
-
-
-def fused_kernel(u: Tensor) -> str | None:
-    """The name of a fused kernel in the graph of an output; None where there is none."""
-    return _looked_at(u, 1)
 
 
 def _ordinary(model: object) -> bool:

@@ -56,11 +56,10 @@ def refuse_if_coupled(model: Model, x: Tensor) -> None:
     """
     if x.is_meta or torch.compiler.is_compiling() or isinstance(model, Pointwise):
         return
-    looked_at(model, "coupling", lambda: refuse_coupling(model, x))
+    looked_at(model, "coupling", lambda: _refuse(model, x))
 
 
-def refuse_coupling(model: Model, x: Tensor) -> None:
-    """The same with a probe at every call."""
+def _refuse(model: Model, x: Tensor) -> None:
     if _probe(model, x):
         raise CoupledModelError(_REFUSAL_OF_SLICES if slicing() else REFUSAL)
 

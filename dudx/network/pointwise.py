@@ -19,10 +19,6 @@ class Pointwise:
         """How many samples the rows of a batch belong to: it takes so many rows, or a multiple."""
         return 1
 
-    def first(self, count: int) -> Pointwise:
-        """The same for the first samples, at most so many: it takes their rows."""
-        return self
-
     def unbound(self) -> tuple[Any, tuple[Tensor, ...], Callable[..., Any]]:
         """The network inside, the tensors held for the moment, and how to put them together again.
 

@@ -20,9 +20,7 @@ from dudx.engines.base import Engine
 from dudx.engines.difference.plan import HALF, differences
 from dudx.errors import CalibrationError, CalibrationWarning, InputError
 from dudx.network.detect import refuse_if_coupled
-from dudx.network.facts import coarseness, random
 from dudx.network.pointwise import Pointwise
-from dudx.network.probes import at_rest
 from dudx.network.sandbox import unchanged_buffers, without_graph
 from dudx.operators import D, fitting
 
@@ -106,7 +104,7 @@ def find_eps(
     if not _is_whole(candidates) or candidates < 3:
         raise InputError(f"The search needs at least 3 candidates; got {candidates!r}.")
     checks.accuracy(accuracy)
-    steps = _candidates(_computed_in(model, x), order > 2 or accuracy > 2, candidates, smallest, largest)
+    steps = _candidates(x.dtype, order > 2 or accuracy > 2, candidates, smallest, largest)
     search = _Search(
         model,
         x,
@@ -122,26 +120,6 @@ def find_eps(
         else:
             rmse, max_error = search.errors(_truth(reference, search))
     return _least(search, rmse, max_error, reference if isinstance(reference, str) else repr(reference))
-
-
-def _computed_in(model: Model, x: Tensor) -> torch.dtype:
-    """The format that the network computes in: the points' own, or the coarser one that its rounding tells of.
-
-    Raises an error for a network whose differences at two steps cannot be compared, as it draws random numbers.
-    """
-    if isinstance(model, Pointwise):
-        return x.dtype
-    rows, still = at_rest(model, x, 4, 16)
-    if random(model, rows, still):
-        raise CalibrationError(
-            "This network draws random numbers, as dropout does in training mode, so its differences at two steps "
-            "cannot be compared; find the step in evaluation mode, after model.eval(), or use dudx.AD()."
-        )
-    share = coarseness(model, rows)
-    if not share:
-        return x.dtype
-    formats = (torch.float32, torch.float16, torch.bfloat16)
-    return next((dtype for dtype in formats if share < torch.finfo(dtype).eps), torch.bfloat16)
 
 
 def _is_whole(value: object) -> bool:

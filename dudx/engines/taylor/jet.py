@@ -13,8 +13,7 @@ matrices for all of them.
 from __future__ import annotations
 
 import numbers
-import weakref
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -45,13 +44,6 @@ def _called(function: Any, jet: Jet, *others: Any) -> Any:
     return RULES[function](jet, *others)
 
 
-def _same_memory(a: Tensor, b: Tensor) -> bool:
-    try:
-        return a.untyped_storage().data_ptr() == b.untyped_storage().data_ptr()
-    except (RuntimeError, NotImplementedError):  # inside a transform of torch.func nobody can tell
-        return True
-
-
 class Jet:
     """A value (shape …) and its stacked streams (S, …), where a stream may have size 1 along an axis to broadcast."""
 
@@ -63,27 +55,9 @@ class Jet:
         #: The streams in one stack or several: what nobody asks for is then not put together, nor differentiated.
         self.parts: tuple[Tensor, ...] = parts
         self._version = 0
-        #: Jets that may be views of the same memory, this one among them; None where there is no other.
-        self.family: weakref.WeakSet[Jet] | None = None
-
-    def shares_memory_with(self, views: Iterable[Jet]) -> None:
-        """Note that others may be views of this one, so that writing into either would change both."""
-        if self.family is None:
-            self.family = weakref.WeakSet([self])
-        for view in views:
-            self.family.add(view)
-            view.family = self.family
 
     def _become(self, other: Jet) -> Jet:
         """What a tensor does in an operation in place: the same object with another content."""
-        if self.family is not None:
-            if any(relative is not self and _same_memory(relative.value, self.value) for relative in self.family):
-                raise UnsupportedError(
-                    "Taylor cannot write in place into a tensor of which there are views; write the function without "
-                    "its underscore, h = torch.tanh(h), or use dudx.AD()."
-                )
-            self.family.discard(self)
-            self.family = None
         self.value, self.parts, self._version = other.value, other.parts, self._version + 1
         return self
 
