@@ -68,11 +68,11 @@ def test_once_and_twice_in_a_training(tmp_path: Path) -> None:
 def test_the_time_left_leaves_compilation_out(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture) -> None:
     now = 0.0
     monkeypatch.setattr(progress.time, "monotonic", lambda: now)
-    lines = progress.Lines("heat", 100, 0)
+    lines = progress.Lines("heat", "epoch", 100, 0)
     now = 60.0  # the first epoch waited for the compiler
-    lines.update(1, {})
+    lines.update(1, {}, False)
     now = 80.0
-    lines.update(11, {})
+    lines.update(11, {}, False)
     first, second = capsys.readouterr().err.splitlines()
     assert "left" not in first
     assert second.endswith("left 178 s")  # 89 epochs of 2 s
