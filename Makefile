@@ -2,7 +2,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 READY := .venv/.ready
 
-.PHONY: setup test test-oldest lint types demo bench bench-peers clean
+.PHONY: setup test test-oldest lint types torture demo bench bench-accuracy bench-peers clean
 
 setup: $(READY)
 
@@ -45,13 +45,24 @@ lint: $(READY)
 types: $(READY)
 	$(BIN)/pyright
 
-# Solves Poisson's equation; the picture is out/demo/solution.png.
+# Kills, damaged files and bad commands, by the hundred: nothing may be lost, accepted or end in a traceback. Some
+# minutes. (A worker on Ray is killed in the ordinary tests.)
+torture: $(READY)
+	OMP_NUM_THREADS=1 $(BIN)/python tests/torture/kills.py 88 12
+	OMP_NUM_THREADS=1 $(BIN)/python tests/torture/corruption.py 200
+	OMP_NUM_THREADS=1 $(BIN)/python tests/torture/commands.py 300
+
+# Solves Poisson's equation in at most a minute of training; the picture is out/demo/solution.png.
 demo: $(READY)
 	rm -rf out/demo
-	$(BIN)/dudx train poisson --out out/demo
+	$(BIN)/dudx train poisson --seconds 60 --out out/demo
 
 bench: $(READY)
 	$(BIN)/python benchmarks/training_step.py
+
+# Many hours for all optimizers, engines and seeds; interrupt it and start again at will.
+bench-accuracy: $(READY)
+	$(BIN)/python benchmarks/time_to_accuracy.py
 
 # Hours for the whole table; interrupt it and start again at will, rows that are there are not measured again.
 bench-peers: $(READY)

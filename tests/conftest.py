@@ -28,6 +28,7 @@ SHARED = {
     "test_ray.py": "cluster",
     "test_distributed.py": "two processes",
     "test_references.py": "refined meshes",
+    "test_damage.py": "runs to damage",
 }
 
 

@@ -100,6 +100,8 @@ LAYERS: dict[str, Callable[[], nn.Module]] = {
     "reciprocal": lambda: Wrapped(lambda x: torch.reciprocal(softly(x))),
     "square": lambda: Wrapped(lambda x: torch.square(torch.sin(x))),
     "erf": lambda: Wrapped(torch.erf),
+    "erfc": lambda: Wrapped(torch.erfc),
+    "hypot": lambda: Wrapped(lambda x: torch.hypot(1.5 + x, torch.cos(x))),
     "abs": lambda: Wrapped(torch.abs),
     "cube": lambda: Wrapped(lambda x: torch.sin(x) ** 3),
     "negative power": lambda: Wrapped(lambda x: softly(x) ** -1.5),

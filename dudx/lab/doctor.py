@@ -9,8 +9,9 @@ from torch import nn
 
 from dudx.coupling.explanation import Explanation, explain
 from dudx.errors import DudxError, InputError
-from dudx.lab.names import look_up
+from dudx.lab.names import look_up, said
 from dudx.lab.run.networks import networks
+from dudx.lab.run.preflight import refuse_beyond_memory
 
 
 def examine(
@@ -20,6 +21,9 @@ def examine(
     for what, number in (("points", points), ("inputs", inputs)):
         if number is not None and number < 1:
             raise InputError(f"--{what} must be 1 or more; got {number}.")
+    refuse_beyond_memory(f"--points {points}", 64 * points * (inputs or 1))
+    if inputs is not None and name in networks():
+        refuse_beyond_memory(f"--inputs {inputs}", 4 * 64 * inputs)
     if not (math.isfinite(low) and math.isfinite(high) and low < high):
         raise InputError(f"--low must be less than --high, and both finite; got {low} and {high}.")
     if not 0 <= seed < 2**63:
@@ -36,8 +40,8 @@ def examine(
         if inputs is None:
             raise InputError(f"{error} If {columns} is not its number of inputs, give --inputs.") from error
         raise
-    except Exception as error:  # of the user's code
-        raise InputError(f"The network {name!r} failed at {points} points: {_said(error)}.") from error
+    except (Exception, SystemExit) as error:  # of the user's code
+        raise InputError(f"The network {name!r} failed at {points} points: {said(error)}.") from error
 
 
 def _network(name: str, inputs: int | None, seed: int) -> nn.Module:
@@ -51,8 +55,8 @@ def _network(name: str, inputs: int | None, seed: int) -> nn.Module:
         made = found(inputs or 2) if name in networks() else found() if callable(found) else found
     except DudxError:
         raise
-    except Exception as error:  # of the user's code
-        raise InputError(f"The network {name!r} cannot be made without arguments: {_said(error)}.") from error
+    except (Exception, SystemExit) as error:  # of the user's code
+        raise InputError(f"The network {name!r} cannot be made without arguments: {said(error)}.") from error
     if not isinstance(made, nn.Module):
         raise InputError(
             f"The network {name!r} is a {type(made).__name__}; it must be a torch module, or a function without "
@@ -66,8 +70,3 @@ def _inputs(model: nn.Module) -> int:
         if isinstance(module, nn.Linear) and module.in_features:  # lazy layers have none yet
             return module.in_features
     raise InputError("The number of inputs cannot be told from a network without Linear layers; give --inputs.")
-
-
-def _said(error: Exception) -> str:
-    lines = str(error).strip().splitlines()
-    return f"{type(error).__name__}: {lines[0].rstrip('.')}" if lines else type(error).__name__

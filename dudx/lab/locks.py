@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-import fcntl
+import contextlib
 import os
 import socket
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import IO
+
+from filelock import FileLock, Timeout
 
 from dudx.errors import InputError
-from dudx.lab.storage import StorageError
-
-_SECONDS_BETWEEN_LOOKS = 0.1
+from dudx.lab.files import StorageError
 
 
 class LockedError(InputError):
@@ -27,38 +25,22 @@ def locked(path: Path, patience: float = 0.0) -> Iterator[None]:
 
     The system drops the lock with the process, so a file that was left behind by `kill -9` does not count.
     """
-    deadline = time.monotonic() + patience
-    while (file := _acquired(path)) is None:
-        if time.monotonic() >= deadline:
-            raise LockedError(f"{_holder(path)} works in {str(path.parent)!r} already; wait for it or stop it.")
-        time.sleep(_SECONDS_BETWEEN_LOOKS)
-    with file:
-        file.truncate(0)
-        file.write(f"{os.getpid()} {socket.gethostname()}\n")
-        file.flush()
-        try:
-            yield
-        finally:
+    lock = FileLock(path, timeout=patience, poll_interval=0.1)
+    try:
+        lock.acquire()
+    except Timeout as error:
+        raise LockedError(f"{_holder(path)} works in {str(path.parent)!r} already; wait for it or stop it.") from error
+    except (OSError, ValueError) as error:
+        raise StorageError(f"Cannot lock {str(path)!r}: {getattr(error, 'strerror', None) or error}.") from error
+    try:
+        with contextlib.suppress(OSError):  # Windows lets nobody write to it; the name is only told to people
+            path.write_text(f"{os.getpid()} {socket.gethostname()}\n", encoding="utf-8")
+        yield
+    finally:
+        # Before it is let go: afterwards it might be another's. Who waits for it notices that it is gone.
+        with contextlib.suppress(OSError):
             path.unlink(missing_ok=True)
-
-
-def _acquired(path: Path) -> IO[str] | None:
-    try:
-        file = path.open("a", encoding="utf-8")
-    except OSError as error:
-        raise StorageError(f"Cannot write {str(path)!r}: {error.strerror or error}.") from error
-    try:
-        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        # Who held it may have removed the file just before; then this one is in no folder and locks nothing.
-        if os.fstat(file.fileno()).st_ino == path.stat().st_ino:
-            return file
-    except (BlockingIOError, FileNotFoundError):
-        pass
-    except OSError as error:
-        file.close()
-        raise StorageError(f"Cannot lock {str(path)!r}: {error.strerror or error}.") from error
-    file.close()
-    return None
+        lock.release()
 
 
 def _holder(path: Path) -> str:

@@ -6,10 +6,10 @@ import difflib
 import importlib
 import os
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
-from dudx.errors import InputError
+from dudx.errors import DudxError, InputError, first_line
 from dudx.registry import modules_in
 
 
@@ -36,12 +36,36 @@ def look_up(name: str, table: Mapping[str, Any], kind: str) -> Any:
 def imported(path: str, kind: str) -> Any:
     """The object at `package.module:name`; modules of the current folder are found too."""
     module_name, _, attribute = path.partition(":")
+    if not all(word.isidentifier() for word in (*module_name.split("."), attribute)):
+        raise InputError(f"The {kind} {path!r} cannot be imported: it should read package.module:name.")
     if os.getcwd() not in sys.path:
         sys.path.insert(0, os.getcwd())
     try:
         module = importlib.import_module(module_name)
     except ImportError as error:
-        raise InputError(f"The {kind} {path!r} cannot be imported: {error}.") from error
+        raise InputError(f"The {kind} {path!r} cannot be imported: {first_line(error)}.") from error
+    except (Exception, SystemExit) as error:  # of the user's code
+        raise InputError(f"The {kind} {path!r} cannot be imported: {said(error)}.") from error
     if not hasattr(module, attribute):
         raise InputError(f"The module {module_name!r} has nothing named {attribute!r} to use as {kind}.")
     return getattr(module, attribute)
+
+
+def made(name: str, kind: str, make: Callable[[], Any]) -> Any:
+    """What a user's code makes; where it fails, that is one sentence."""
+    try:
+        return make()
+    except DudxError:
+        raise
+    except MemoryError as error:
+        raise InputError(f"The {kind} {name!r} needs more memory than there is; try smaller numbers.") from error
+    except (Exception, SystemExit) as error:
+        raise InputError(f"The {kind} {name!r} cannot be made: {said(error)}.") from error
+
+
+def said(error: BaseException) -> str:
+    """The kind of an error of a user's code, and the first line of what it says."""
+    if isinstance(error, SystemExit):
+        return f"it ends the program, by sys.exit({error.code!r})"
+    line = first_line(error)
+    return line if line == type(error).__name__ else f"{type(error).__name__}: {line}"

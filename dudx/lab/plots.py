@@ -13,14 +13,17 @@ import torch
 from cycler import cycler
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from matplotlib.mathtext import MathTextParser
 from matplotlib.tri import Triangulation
 
 from dudx.errors import InputError
 from dudx.lab import storage
-from dudx.lab.problems import Problem
+from dudx.lab.problems import Problem, problems
 from dudx.lab.problems import problem as problem_named
 from dudx.lab.problems.geometry import Cylinder, Domain
-from dudx.lab.run.settings import from_toml
+from dudx.lab.run.folder import stored_settings
+from dudx.lab.run.metrics import percent
+from dudx.lab.run.records import METRICS, PREDICTION, SCORES, read_calibrations, read_metrics
 
 # Okabe and Ito's palette, distinguishable with every common form of colour blindness.
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
@@ -41,57 +44,117 @@ STYLE: dict[Any, Any] = {
 @contextmanager
 def figure(path: Path, columns: int, size: tuple[float, float]) -> Iterator[Sequence[Axes]]:
     """A row of axes in the common style, written to `path` whole or not at all."""
-    kind = path.suffix.removeprefix(".")
+    check_picture(path)
     with mpl.rc_context(STYLE):
         drawn = Figure(figsize=size, layout="constrained")
-        known = drawn.canvas.get_supported_filetypes()
-        if kind not in known:
-            raise InputError(
-                f"Pictures cannot be written as {path.suffix!r}; choose one of {', '.join(sorted(known))}."
-            )
         yield np.atleast_1d(drawn.subplots(1, columns)).tolist()
         with storage.atomic(path) as temporary:
-            drawn.savefig(temporary, format=kind)
+            drawn.savefig(temporary, format=path.suffix.removeprefix("."))
+
+
+def check_picture(path: Path) -> None:
+    """Refuse a picture that could not be written."""
+    known = Figure().canvas.get_supported_filetypes()
+    if path.suffix.removeprefix(".") not in known:
+        raise InputError(f"Pictures cannot be written as {path.suffix!r}; choose one of {', '.join(sorted(known))}.")
+    if not path.parent.is_dir():
+        raise InputError(f"Cannot write {str(path)!r}: there is no folder {str(path.parent)!r}.")
 
 
 def plot_run(folder: Path) -> list[Path]:
-    """Draw all pictures of a run: the solution, the training curves and, where steps were searched, the search."""
-    settings = from_toml(_config(folder), str(folder / "config.toml"))
-    problem = problem_named(settings.problem)
+    """Draw all pictures of a run: the solution, the training curves and, where steps were searched, the search.
+
+    Nothing is imported for it, so that a folder from elsewhere can be looked at: the pictures of a user's own problem,
+    whose name is that of a module, are drawn when it is trained, and later only those that need no more than the files.
+    """
+    settings = stored_settings(folder, f"There is no run in {str(folder)!r}: config.toml cannot be read.")
+    return draw(folder, problem_named(settings.problem) if settings.problem in problems() else None, settings.problem)
+
+
+def draw(folder: Path, problem: Problem | None, name: str) -> list[Path]:
+    """Draw the pictures of a run of this problem, as far as they can be drawn without it where it is not known."""
     drawn = []
-    if (folder / "prediction.npz").exists():
-        arrays = storage.read_arrays(folder / "prediction.npz")
+    if problem is not None and (folder / PREDICTION).exists():
+        arrays = _prediction(folder / PREDICTION, problem)
         dimension, in_time = len(problem.inputs), isinstance(problem.domain, Cylinder)
         if dimension == 1:
             drawn.append(curve(folder / "solution.png", problem, **arrays))
         elif dimension == 2 or (dimension == 3 and in_time):  # there is no picture of more
             drawn.append(solution(folder / "solution.png", problem, **arrays))
-    if rows := storage.read_table(folder / "metrics.csv"):
-        drawn.append(training_curves(folder / "training.png", problem.title, rows))
-    if searches := storage.read_json(folder / "calibrations.json"):
+    if rows := _metrics(folder):
+        drawn.append(training_curves(folder / "training.png", name if problem is None else problem.title, rows))
+    if searches := read_calibrations(folder):
         drawn.append(calibration(folder / "calibration.png", searches))
     return drawn
 
 
-def _config(folder: Path) -> str:
+def _prediction(path: Path, problem: Problem) -> dict[str, np.ndarray]:
+    """The arrays of a prediction, if they are what can be drawn."""
+    found = storage.read_arrays(path)
+    names = ("points", "prediction", "reference")
+    fault = next((f"there is no array {name!r}" for name in names if name not in found), None)
+    if fault is None:
+        points = found["points"]
+        shapes = {"points": (len(problem.inputs),), "prediction": (problem.outputs,), "reference": (problem.outputs,)}
+        for name in names:
+            values = found[name]
+            if values.dtype.kind != "f" or values.ndim != 2 or values.shape[1:] != shapes[name]:
+                fault = f"the array {name!r} is of type {values.dtype} and shape {values.shape}"
+            elif len(values) != len(points) or len(values) < 3:
+                fault = f"the array {name!r} has {len(values)} rows for {len(points)} points"
+            elif name != "prediction" and not np.isfinite(values).all():
+                fault = f"the array {name!r} is not finite"
+            if fault:
+                break
+    if fault:
+        raise storage.DamagedError(f"{str(path)!r} is damaged: {fault}.")
+    return {name: found[name] for name in names}
+
+
+def _metrics(folder: Path) -> list[dict[str, str]]:
+    """The rows of a run's table, if they are numbers."""
+    path = folder / METRICS
+    rows = read_metrics(folder)
+    columns = list(rows[0]) if rows else path.read_text(encoding="utf-8").strip().split(",")
+    for name in ("epoch", "loss", "learning_rate", *SCORES):
+        if name not in columns:
+            raise storage.DamagedError(f"{str(path)!r} is damaged: it has no column {name!r}.")
+    for line, row in enumerate(rows, 2):
+        for name, value in row.items():
+            if name != "step" and not _is_number(value) and (value or name in ("epoch", "loss")):
+                raise storage.DamagedError(f"{str(path)!r} is damaged: {name} is {value!r} in row {line}.")
+    return rows
+
+
+def _is_number(text: str) -> bool:
     try:
-        return (folder / "config.toml").read_text(encoding="utf-8")
-    except OSError as error:
-        raise InputError(f"There is no run in {str(folder)!r}: config.toml cannot be read.") from error
+        float(text)
+    except ValueError:
+        return False
+    return True
+
+
+def _readable(text: str) -> str:
+    """A text as a picture shows it: with its formulas, unless what stands between dollar signs is none."""
+    try:
+        MathTextParser("path").parse(text)
+    except (ValueError, RuntimeError):
+        return text.replace("$", r"\$")
+    return text
 
 
 def curve(path: Path, problem: Problem, points: np.ndarray, prediction: np.ndarray, reference: np.ndarray) -> Path:
     """Prediction and reference in one variable, and the error beside them."""
     order = np.argsort(points[:, 0])
     x, u, true = points[order, 0], prediction[order, 0], reference[order, 0]
-    error = np.linalg.norm(u - true) / np.linalg.norm(true)
+    error = float(np.linalg.norm(u - true) / np.linalg.norm(true))
     with figure(path, 2, (10, 3.6)) as (values, errors):
         values.plot(x, true, color=COLOURS[6], label="reference")
         values.plot(x, u, color=COLOURS[1], linestyle="--", label="prediction")
         values.legend()
-        values.set(xlabel=problem.inputs[0], title=problem.title)
+        values.set(xlabel=_readable(problem.inputs[0]), title=_readable(problem.title))
         errors.semilogy(x, np.abs(u - true), color=COLOURS[0])
-        errors.set(xlabel=problem.inputs[0], title=f"|error|, relative L2 {100 * error:.2f} %")
+        errors.set(xlabel=_readable(problem.inputs[0]), title=f"|error|, relative L2 {percent(error)}")
     return path
 
 
@@ -109,23 +172,23 @@ def solution(path: Path, problem: Problem, points: np.ndarray, prediction: np.nd
     low, high = float(true.min()), float(true.max())
     width, height = np.ptp(points, axis=0)
     aspect = 1.0 if over_time else height / width
-    error = np.linalg.norm(u - true) / np.linalg.norm(true)
+    error = float(np.linalg.norm(u - true) / np.linalg.norm(true))
     with figure(path, 3, (11, 0.6 + 3.0 * min(aspect, 1.6))) as axes:
         panels = [
             ("prediction", u, FIELD_MAP, low, high),
             ("reference", true, FIELD_MAP, low, high),
-            (f"|error|, relative L2 {100 * error:.2f} %", np.abs(u - true), ERROR_MAP, 0.0, None),
+            (f"|error|, relative L2 {percent(error)}", np.abs(u - true), ERROR_MAP, 0.0, None),
         ]
         for ax, (title, values, colours, least, most) in zip(axes, panels, strict=True):
             drawn = ax.tripcolor(mesh, values, shading="gouraud", cmap=colours, vmin=least, vmax=most, rasterized=True)
             ax.set_title(title)
             ax.set_aspect("auto" if over_time else "equal")
             x_name, y_name = (problem.inputs[1], problem.inputs[0]) if over_time else problem.inputs[:2]
-            ax.set(xlabel=x_name, ylabel=y_name)
+            ax.set(xlabel=_readable(x_name), ylabel=_readable(y_name))
             assert ax.figure is not None
             ax.figure.colorbar(drawn, ax=ax, shrink=0.85)
         assert axes[0].figure is not None
-        axes[0].figure.suptitle(f"{problem.title}{when}")  # type: ignore[union-attr]
+        axes[0].figure.suptitle(_readable(f"{problem.title}{when}"))  # type: ignore[union-attr]
     return path
 
 
@@ -146,8 +209,9 @@ def training_curves(path: Path, title: str, rows: Sequence[Mapping[str, str]]) -
     parts = columns[columns.index("loss") : columns.index("learning_rate")]
     with figure(path, 2, (10, 3.6)) as (losses, errors):
         for name in parts:
-            losses.semilogy(epochs, _numbers(rows, name), label=name, linewidth=2.2 if name == "loss" else 1.2)
-        losses.set(xlabel="epoch", ylabel="loss", title=title)
+            width = 2.2 if name == "loss" else 1.2
+            losses.semilogy(epochs, _numbers(rows, name), linewidth=width, label=_readable(name))
+        losses.set(xlabel="epoch", ylabel="loss", title=_readable(title))
         losses.legend()
         for name, label in (("l2_relative", "relative L2"), ("max_error", "max error")):
             values = _numbers(rows, name)
@@ -172,10 +236,11 @@ def calibration(path: Path, searches: Sequence[Mapping[str, Any]]) -> Path:
                 label = f"epoch {search['epoch']}" if len(of_order) > 1 else "RMSE"
                 # Of many searches only the first and the last are named; the shade runs from one to the other.
                 named = len(of_order) <= 8 or number in (0, len(of_order) - 1)
-                ax.loglog(search["steps"], search["rmse"], color=shade, label=label if named else None)
+                ax.loglog(search["steps"], np.array(search["rmse"], float), color=shade, label=label if named else None)
                 if len(of_order) == 1:
-                    ax.loglog(search["steps"], search["max_error"], color=COLOURS[1], linestyle="--", label="max error")
-                ax.plot(search["step"], min(search["rmse"]), "o", color=shade, markersize=5)
+                    errors = np.array(search["max_error"], float)
+                    ax.loglog(search["steps"], errors, color=COLOURS[1], linestyle="--", label="max error")
+                ax.plot(search["step"], np.nanmin(np.array(search["rmse"], float)), "o", color=shade, markersize=5)
             ax.set(xlabel="step ε", ylabel="error of the derivative", title=f"order {order}")
             ax.legend()
     return path

@@ -1,12 +1,12 @@
-"""A run's folder: every file is written whole or not at all, and a damaged one is named in one clear sentence."""
+"""The formats of a run's files; a damaged one is named in one clear sentence."""
 
 from __future__ import annotations
 
 import contextlib
 import csv
+import hashlib
 import io
 import json
-import os
 import pickle
 import zipfile
 import zlib
@@ -17,47 +17,51 @@ from typing import Any
 import numpy as np
 import torch
 
-from dudx.errors import DudxError, InputError
+from dudx.errors import InputError, first_line
+from dudx.lab.files import (
+    DamagedError,
+    StorageError,
+    atomic,
+    digest,
+    make_folder,
+    read_bytes,
+    read_text,
+    write_bytes,
+    write_text,
+)
+
+__all__ = [
+    "DamagedError",
+    "GrowingTable",
+    "StorageError",
+    "atomic",
+    "json_text",
+    "make_folder",
+    "read_arrays",
+    "read_checkpoint",
+    "read_json",
+    "read_table",
+    "read_text",
+    "refuse_changed",
+    "write_arrays",
+    "write_bytes",
+    "write_checkpoint",
+    "write_json",
+    "write_text",
+]
 
 
-class StorageError(DudxError, OSError):
-    """A file of a run cannot be written."""
-
-
-@contextlib.contextmanager
-def atomic(path: Path) -> Iterator[Path]:
-    """A temporary path beside `path` that takes its place once it is complete; a failure leaves the old file."""
-    temporary = path.with_name(f".{path.name}.{os.getpid()}")
-    try:
-        yield temporary
-        with temporary.open("rb+") as file:
-            os.fsync(file.fileno())
-        temporary.replace(path)
-    except OSError as error:
-        raise StorageError(
-            f"Cannot write {str(path)!r}: {error.strerror or error}; what was there before is unharmed."
-        ) from error
-    finally:
-        temporary.unlink(missing_ok=True)
-
-
-def make_folder(folder: Path) -> None:
-    """Make a folder and those above it, unless they are there."""
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise StorageError(f"Cannot make the folder {str(folder)!r}: {error.strerror or error}.") from error
-
-
-def write_text(path: Path, text: str) -> None:
-    """Write a text file."""
-    with atomic(path) as temporary:
-        temporary.write_text(text, encoding="utf-8")
+# -- JSON ------------------------------------------------------------------------------------------------------------
 
 
 def write_json(path: Path, value: object) -> None:
-    """Write a JSON file; NaN and infinity are not JSON, so they become null."""
-    write_text(path, json.dumps(_jsonable(value), indent=2) + "\n")
+    """Write a JSON file."""
+    write_text(path, json_text(value))
+
+
+def json_text(value: object) -> str:
+    """A value as JSON; NaN and infinity are not JSON, so they become null."""
+    return json.dumps(_jsonable(value), indent=2) + "\n"
 
 
 def _jsonable(value: Any) -> Any:
@@ -70,14 +74,42 @@ def _jsonable(value: Any) -> Any:
     return value
 
 
-def read_json(path: Path) -> Any:
-    """Read a JSON file."""
+def read_json(path: Path, kind: type = object, fields: Mapping[str, Any] | None = None) -> Any:
+    """Read a JSON file.
+
+    Args:
+        path: the file.
+        kind: dict or list, where only that makes sense.
+        fields: of the dictionary, or of each one in the list, what must be there: the types by name.
+    """
+    text = read_text(path, f"There is no file {str(path)!r}; is {str(path.parent)!r} the folder of a run?")
     try:
-        return json.loads(path.read_text(encoding="utf-8"))
-    except FileNotFoundError as error:
-        raise InputError(f"There is no file {str(path)!r}; is {str(path.parent)!r} the folder of a run?") from error
-    except (OSError, ValueError) as error:
-        raise InputError(f"{str(path)!r} cannot be read: {error}.") from error
+        value = json.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise DamagedError(f"{str(path)!r} cannot be read: {first_line(error)}.") from error
+    if not isinstance(value, kind):
+        raise DamagedError(f"{str(path)!r} is damaged: it should hold a {kind.__name__}, not {_shown(value)}.")
+    for entry in value if isinstance(value, list) else [value]:
+        for name, types in (fields or {}).items():
+            # A truth value is a number to Python, and not in a file.
+            if not isinstance(entry, dict) or name not in entry or not _fits(entry[name], types):
+                found = _shown(entry.get(name) if isinstance(entry, dict) else entry)
+                raise DamagedError(f"{str(path)!r} is damaged: {name!r} is {found}.")
+    return value
+
+
+def _fits(value: Any, types: Any) -> bool:
+    if types == list[float]:
+        return isinstance(value, list) and all(_fits(item, float | int | None) for item in value)
+    return isinstance(value, types) and (not isinstance(value, bool) or types is bool)
+
+
+def _shown(value: Any) -> str:
+    text = repr(value)
+    return text if len(text) <= 40 else f"a {type(value).__name__}"
+
+
+# -- arrays ----------------------------------------------------------------------------------------------------------
 
 
 def write_arrays(path: Path, **arrays: np.ndarray) -> None:
@@ -88,13 +120,38 @@ def write_arrays(path: Path, **arrays: np.ndarray) -> None:
 
 def read_arrays(path: Path) -> dict[str, np.ndarray]:
     """Read an npz file."""
-    try:
-        with np.load(path, allow_pickle=False) as file:
+    content = read_bytes(path, f"There is no file {str(path)!r}; has the run finished?")
+    with _read_carefully(f"{str(path)!r} is damaged"):
+        _check_archive(content)
+        with np.load(io.BytesIO(content), allow_pickle=False) as file:
             return dict(file)
-    except FileNotFoundError as error:
-        raise InputError(f"There is no file {str(path)!r}; has the run finished?") from error
-    except (OSError, ValueError, zipfile.BadZipFile, zlib.error, EOFError) as error:
-        raise InputError(f"{str(path)!r} is damaged: {error}.") from error
+
+
+@contextlib.contextmanager
+def _read_carefully(what: str, remedy: str = "") -> Iterator[None]:
+    """What reading a damaged archive may raise is one sentence."""
+    try:
+        yield
+    except InputError:
+        raise
+    except (
+        *(OSError, RuntimeError, EOFError, ValueError, KeyError, TypeError, AttributeError, IndexError, MemoryError),
+        *(zipfile.BadZipFile, zlib.error, pickle.UnpicklingError, SyntaxError, RecursionError, OverflowError),
+        *(NotImplementedError, AssertionError, UnicodeError),
+    ) as error:
+        raise DamagedError(f"{what}{remedy or ': ' + first_line(error)}.") from error
+
+
+def _check_archive(content: bytes) -> None:
+    """Compare every record of a zip archive with its sum, which neither torch nor numpy does to the end."""
+    with zipfile.ZipFile(io.BytesIO(content)) as archive:
+        for record in archive.infolist():
+            with archive.open(record) as file:
+                while file.read(2**20):
+                    pass
+
+
+# -- checkpoints -----------------------------------------------------------------------------------------------------
 
 
 def write_checkpoint(path: Path, state: Mapping[str, Any]) -> None:
@@ -102,50 +159,92 @@ def write_checkpoint(path: Path, state: Mapping[str, Any]) -> None:
     # In memory first: on a full disk torch.save raises an error that hides the reason.
     buffer = io.BytesIO()
     torch.save(dict(state), buffer)
-    with atomic(path) as temporary:
-        temporary.write_bytes(buffer.getvalue())
+    write_bytes(path, buffer.getvalue())
 
 
 def read_checkpoint(path: Path) -> dict[str, Any]:
-    """Read a checkpoint; only tensors and plain values are ever unpickled."""
-    try:
-        return torch.load(path, map_location="cpu", weights_only=True)
-    except FileNotFoundError as error:
-        raise InputError(
-            f"There is no checkpoint {str(path)!r} to resume from; start the run without --resume."
-        ) from error
-    except (OSError, RuntimeError, EOFError, ValueError, KeyError, pickle.UnpicklingError) as error:
-        raise InputError(
-            f"The checkpoint {str(path)!r} is damaged and cannot be resumed; start again in another folder."
-        ) from error
+    """Read a checkpoint if all of it is as it was written; only tensors and plain values are ever unpickled."""
+    content = read_bytes(path, f"There is no checkpoint {str(path)!r} to resume from; start the run without --resume.")
+    with _read_carefully(
+        f"The checkpoint {str(path)!r} is damaged and cannot be resumed", "; start again in another folder"
+    ):
+        _check_archive(content)
+        state = torch.load(io.BytesIO(content), map_location="cpu", weights_only=True)
+        if not isinstance(state, dict):
+            raise TypeError("it holds no dictionary")
+        return state
+
+
+# -- tables ----------------------------------------------------------------------------------------------------------
 
 
 class GrowingTable:
-    """A CSV file that grows row by row and can be cut back to what a checkpoint has seen."""
+    """A CSV file that grows row by row and can be cut back to what a checkpoint has seen.
 
-    def __init__(self, path: Path, columns: Sequence[str], keep: int | None = None):
+    Args:
+        path: the file.
+        columns: its header.
+        seen: the `state` to cut it back to; without one it begins anew.
+    """
+
+    def __init__(self, path: Path, columns: Sequence[str], seen: Mapping[str, Any] | None = None):
         self.path, self.columns = path, list(columns)
-        rows = [] if keep is None else read_table(path)[:keep]
-        with atomic(path) as temporary, temporary.open("w", newline="", encoding="utf-8") as file:
-            writer = csv.DictWriter(file, self.columns)
-            writer.writeheader()
-            writer.writerows(rows)
-        self.rows = len(rows)
+        content = self._header() if seen is None else self._cut(seen)
+        write_bytes(path, content)
+        self.rows, self._bytes, self._sum = (seen or {"rows": 0})["rows"], len(content), hashlib.sha256(content)
+
+    def _header(self) -> bytes:
+        return self._line(dict(zip(self.columns, self.columns, strict=True)))
+
+    def _cut(self, seen: Mapping[str, Any]) -> bytes:
+        if "bytes" in seen:
+            return refuse_changed(self.path, seen)
+        rows = read_table(self.path)  # of a checkpoint that is older than the sums
+        if len(rows) < seen["rows"]:
+            raise DamagedError(f"{str(self.path)!r} is damaged: {len(rows)} of its {seen['rows']} rows are left.")
+        return self._header() + b"".join(self._line(row) for row in rows[: seen["rows"]])
+
+    def _line(self, row: Mapping[str, Any]) -> bytes:
+        text = io.StringIO(newline="")
+        csv.DictWriter(text, self.columns).writerow(row)
+        return text.getvalue().encode()
 
     def append(self, row: Mapping[str, Any]) -> None:
         """Add a row and hand it to the system at once."""
+        line = self._line(row)
         try:
-            with self.path.open("a", newline="", encoding="utf-8") as file:
-                csv.DictWriter(file, self.columns).writerow(row)
+            with self.path.open("ab") as file:
+                file.write(line)
         except OSError as error:
             raise StorageError(f"Cannot write {str(self.path)!r}: {error.strerror or error}.") from error
+        self._sum.update(line)
+        self._bytes += len(line)
         self.rows += 1
+
+    @property
+    def state(self) -> dict[str, Any]:
+        """How much of the file there is, for a checkpoint."""
+        return {"rows": self.rows, "bytes": self._bytes, "sha256": self._sum.hexdigest()}
+
+
+def refuse_changed(path: Path, seen: Mapping[str, Any]) -> bytes:
+    """The part of a growing table that a checkpoint has seen, if it is still what it was."""
+    content = read_bytes(path)[: seen["bytes"]]
+    if len(content) < seen["bytes"] or digest(content) != seen["sha256"]:
+        raise DamagedError(
+            f"{str(path)!r} is damaged: it is not what the checkpoint has seen; take it from a copy, or start again in "
+            "another folder."
+        )
+    return content
 
 
 def read_table(path: Path) -> list[dict[str, str]]:
     """The rows of a CSV file."""
     try:
-        with path.open(newline="", encoding="utf-8") as file:
-            return list(csv.DictReader(file))
-    except OSError as error:
-        raise InputError(f"{str(path)!r} cannot be read: {error.strerror or error}.") from error
+        rows = list(csv.DictReader(io.StringIO(read_text(path), newline=""), strict=True))
+    except csv.Error as error:
+        raise DamagedError(f"{str(path)!r} is damaged: {error}.") from error
+    for number, row in enumerate(rows, 2):
+        if None in row or None in row.values():
+            raise DamagedError(f"{str(path)!r} is damaged: row {number} has not as many fields as the first.")
+    return rows

@@ -10,6 +10,10 @@ from torch import Tensor
 from dudx.optim.rows import Jacobian
 from dudx.optim.solvers import Reduce
 
+#: How much more the preconditioner is damped than the matrix. It is no good approximation of it: trusted fully it saves
+#: many iterations where damping is small and wastes as many where it is large; like this it helps or does no harm.
+_CAUTION = 100.0
+
 
 class Free:
     """(JᵀJ + λ) δ = g by preconditioned conjugate gradients; J stays in factors.
@@ -35,8 +39,8 @@ class Free:
 
     def damp(self, damping: Tensor) -> bool:
         self._damping = damping
-        # Below this it would make a step of what is rounding in directions that no sample sees.
-        self._preconditioner.damp(damping.clamp(min=1e-9 * float(self.scale)))
+        # Nor below what would make a step of rounding, in directions that no sample sees.
+        self._preconditioner.damp((_CAUTION * damping).clamp(min=1e-9 * float(self.scale)))
         return True
 
     def times(self, delta: Tensor) -> Tensor:
@@ -79,18 +83,20 @@ class Kronecker:
                 for equation, f in zip(part.equations, factor.split(part.samples), strict=True):
                     found = equation.get(root)
                     for outer in found.outer if found is not None else ():
-                        g = (outer.gradient * f[:, None]).flatten(0, 1)
-                        a = outer.entered.flatten(0, 1)
+                        g, a = (outer.gradient * f[:, None]).flatten(0, 1), outer.entered.flatten(0, 1)
+                        # Streams differ by orders of magnitude, so a row counts by the length of its outer product.
+                        lengths = g.norm(dim=1, keepdim=True), a.norm(dim=1, keepdim=True)
+                        g, a = g * lengths[1], a * lengths[0]
                         left = _sum(left, g.T @ g)
                         right = _sum(right, a.T @ a)
-                        rows = _sum(rows, torch.tensor(float(len(a)), dtype=a.dtype, device=a.device))
+                        rows = _sum(rows, (lengths[0] * lengths[1]).square().sum())
                     if found is not None and found.dense is not None:
                         diagonal = _sum(diagonal, (found.dense * f[:, None]).square().sum(0))
             if left is not None and right is not None and rows is not None:
                 left, right, rows = reduce(left), reduce(right), reduce(rows)
                 # One of the two covariances is a mean, so that their product is a sum over rows.
                 values_g, vectors_g = torch.linalg.eigh(left)
-                values_a, vectors_a = torch.linalg.eigh(right / rows)
+                values_a, vectors_a = torch.linalg.eigh(right / rows.clamp(min=1e-300))
                 products = torch.outer(values_g.clamp(min=0), values_a.clamp(min=0))
                 self._blocks.append((vectors_g, vectors_a, products))
             else:

@@ -88,7 +88,7 @@ def test_plot_draws_again(dudx: Callable[..., Said], finished: Path) -> None:
 LISTS = {
     "engines": ("ad", "fd", "efd", "sfd", "taylor"),
     "problems": ("poisson", "burgers", "heat"),
-    "networks": ("mlp", "batchnorm", "attention"),
+    "networks": ("mlp", "featured", "batchnorm", "attention"),
     "optimizers": ("adam", "soap"),
 }
 

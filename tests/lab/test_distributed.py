@@ -168,6 +168,28 @@ def test_torchrun_goes_on_with_a_run_and_ends_where_one_process_does(tmp_path: P
     assert [row["epoch"] for row in rows[0]] == [row["epoch"] for row in rows[1]]
 
 
+@pytest.mark.slow
+def test_second_order_by_two_processes_is_that_of_one(tmp_path: Path) -> None:
+    options = {"engine": "taylor", "optimizer": "lm", "epochs": 12, "evaluate_every": 12, "memory": 0.5, **ODD}
+    train(make_settings("burgers", "smoke", **options), tmp_path / "one")
+    given = [word for key, value in options.items() for word in (f"--{key.replace('_', '-')}", str(value))]
+    arguments = ["-m", "dudx.lab.cli", "train", "burgers", "--profile", "smoke", *given, "--out", str(tmp_path / "two")]
+    done = subprocess.run(
+        [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", *arguments],
+        env=environment(),
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    one, two = (storage.read_table(tmp_path / run / "metrics.csv") for run in ("one", "two"))
+    for mine, theirs in zip(one, two, strict=True):
+        # Sums in another order, whose last digits a dozen steps have multiplied.
+        for key in ("loss", "pde", "initial", "boundary"):
+            assert float(theirs[key]) == pytest.approx(float(mine[key]), rel=1e-4)
+    assert float(one[-1]["loss"]) < 0.5 * float(one[0]["loss"])
+
+
 def test_a_single_process_is_not_a_group(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("RANK", raising=False)
     assert (launched(), first()) == (False, True)

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
 import sys
+import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -13,6 +16,7 @@ from sweeps import assert_same, control_c_when, epoch
 
 from dudx.errors import InputError
 from dudx.lab import train
+from dudx.lab.locks import locked
 from dudx.lab.run.settings import make_settings
 from dudx.lab.sweep import Run, grid, ray_workers, run_sweep
 from dudx.lab.sweep.runs import execute
@@ -30,6 +34,7 @@ def cluster(marks: Path) -> Iterator[None]:
     patch = pytest.MonkeyPatch()
     patch.setenv("MISCHIEF", str(marks))
     patch.setenv("RAY_USAGE_STATS_ENABLED", "0")
+    patch.setenv("RAY_AUTH_TOKEN", "of these tests")
     ray.init(
         address="local",
         num_cpus=2,
@@ -114,3 +119,42 @@ def test_without_ray_there_is_a_remedy(tmp_path: Path, monkeypatch: pytest.Monke
     monkeypatch.setitem(sys.modules, "ray", None)
     with pytest.raises(InputError, match=r"Ray is not installed: pip install 'dudx\[cluster\]'"):
         run_sweep(grid("smoke", problem=["burgers"]), tmp_path, ray="auto")
+
+
+STRANGER = "import sys, ray; ray.init(address=sys.argv[1], log_to_driver=False, logging_level='error'); print('let in')"
+
+
+def test_who_does_not_know_the_token_is_refused(tmp_path: Path) -> None:
+    """In processes of their own, as a process has one connection."""
+    script = """
+import os, subprocess, sys
+from dudx.lab.run.settings import make_settings
+from dudx.lab.sweep import Run, ray_workers
+ray_workers._ask_for_token()
+import ray
+run = Run("run", make_settings("burgers", "smoke", threads=1))
+with ray_workers._connected(ray, "local", [run], 1, 0.0):
+    address = ray.get_runtime_context().gcs_address
+    for token in (os.environ["RAY_AUTH_TOKEN"], "a guess", None):
+        known = {key: value for key, value in os.environ.items() if key not in ("RAY_AUTH_TOKEN", "RAY_AUTH_MODE")}
+        known |= {"HOME": sys.argv[1], **({} if token is None else {"RAY_AUTH_TOKEN": token, "RAY_AUTH_MODE": "token"})}
+        said = subprocess.run([sys.executable, "-c", sys.argv[2], address], env=known, capture_output=True, text=True)
+        print("let in" in said.stdout)
+"""
+    known = {key: value for key, value in os.environ.items() if not key.startswith("RAY_AUTH")}
+    done = subprocess.run(
+        [sys.executable, "-c", script, str(tmp_path), STRANGER], env=known, capture_output=True, text=True, check=False
+    )
+    assert done.stdout.split() == ["True", "False", "False"], done.stderr
+
+
+def test_the_folder_of_a_killed_task_is_removed_at_the_next_start(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    for name in ("dudx-task-dead", "dudx-task-alive", "other"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "alive.lock").touch()
+    with locked(tmp_path / "dudx-task-alive" / "alive.lock"):
+        ray_workers._remove_abandoned()
+        assert sorted(path.name for path in tmp_path.iterdir()) == ["dudx-task-alive", "other"]

@@ -22,6 +22,8 @@ from dudx.lab.paper.experiments.profile import load
 from dudx.lab.problems import problem, problems
 from dudx.lab.run.networks import networks
 from dudx.lab.run.optimizers import optimizers
+from dudx.lab.run.trainer import Trainer
+from dudx.lab.sampling import samplings
 from dudx.lab.sweep.runs import execute
 
 Add = Callable[[str, str, str], None]
@@ -70,6 +72,16 @@ def descent(parameters, lr):
 
 OPTIMIZER = descent
 """
+SAMPLING = """
+from dudx.lab.sampling import Sampling
+
+class Left(Sampling):
+    def interior(self, n, place):
+        points = place.uniform(8 * n)
+        return points[points[:, 0] < 0][:n]
+
+SAMPLING = Left
+"""
 ENGINE = """
 from dataclasses import dataclass
 from dudx.engines.autodiff import AD
@@ -95,7 +107,7 @@ EXPERIMENT = experiment("parabola", 50, "Not in the paper.")
 @pytest.fixture
 def add(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Add]:
     """Put a file into a folder of the package, as far as the package can tell."""
-    registries: list[Any] = [engines, problems, networks, optimizers, experiments]
+    registries: list[Any] = [engines, problems, networks, optimizers, experiments, samplings]
     before = set(sys.modules)
 
     def added(package: str, name: str, text: str) -> None:
@@ -109,7 +121,7 @@ def add(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Add]:
 
     yield added
     for name in set(sys.modules) - before:
-        if name.rpartition(".")[2] in ("parabola", "shallow", "descent", "another", "table_parabola"):
+        if name.rpartition(".")[2] in ("parabola", "shallow", "descent", "another", "table_parabola", "left"):
             del sys.modules[name]
     monkeypatch.undo()
     for registry in registries:
@@ -141,6 +153,15 @@ def test_a_network_an_optimizer_and_an_engine(add: Add, tmp_path: Path) -> None:
     assert train(make_settings("poisson", "smoke", epochs=2, **chosen), tmp_path / "run")["status"] == "finished"
     made = networks()["shallow"](2, width=3, depth=7)
     assert made.asked_for == (3, 7)
+
+
+def test_a_way_to_draw_points(add: Add) -> None:
+    add("dudx.lab.sampling", "left", SAMPLING)
+    settings = make_settings("poisson", "smoke", sampling="0.5 left + 0.5 uniform")
+    points = Trainer(problem("poisson"), settings, Path()).batches.at(0)[0][0].points
+    assert len(points) == settings.batch
+    assert (points[: settings.batch // 2, 0] < 0).all()
+    assert (points[settings.batch // 2 :, 0] > 0).any()
 
 
 def test_an_experiment_of_a_new_problem_with_a_new_engine(add: Add, tmp_path: Path) -> None:

@@ -19,6 +19,8 @@ from dudx.lab.paper.experiments.published import published
 from dudx.lab.paper.experiments.statistics import best, compare
 from dudx.lab.paper.experiments.tables import Cell, Table, counted, percent, scientific, spread, times
 from dudx.lab.paper.report import write_report
+from dudx.lab.paper.report.document import Document, Section
+from dudx.lab.paper.report.html import page
 from dudx.lab.run.settings import make_settings
 
 EXPERIMENTS = experiments()
@@ -362,3 +364,15 @@ def test_published_numbers_are_those_of_the_paper() -> None:
     assert published("table-heat")["fd"]["max_error"] == [0.564, 0.018]
     assert published("appendix-b")["attention"] == {"batched_ad": 7.4, "batched_fd": 2.1}
     assert published("coupled-training") == {}
+
+
+def test_what_users_wrote_is_neither_a_tag_nor_a_link_in_a_report() -> None:
+    wrote = "<script>alert(1)</script> [click](javascript:alert(1))\n# |"
+    table = Table(wrote, ["reason"], [[wrote]], [wrote])
+    document = Document(wrote, [wrote], [Section(wrote, [wrote], [table])])
+    text = document.markdown(Path())
+    assert "<script" not in text
+    assert "](" not in text.replace(r"\](", "")
+    assert sum(line.startswith("#") for line in text.splitlines()) == 2
+    assert "<script" not in page(document)
+    assert "p < 0.05" in Table("p < 0.05", ["a"], []).markdown()

@@ -12,6 +12,7 @@ from typer.testing import CliRunner
 
 from dudx.errors import InputError
 from dudx.lab import cli, storage
+from dudx.lab.files import SUMS
 from dudx.lab.paper import reproduction
 from dudx.lab.paper.experiments import experiments, profile
 from dudx.lab.paper.experiments.base import named
@@ -201,6 +202,7 @@ def test_damaged_data_are_one_sentence(
 ) -> None:
     path = tmp_path / "data" / file
     shutil.copytree((smoke / "data" / file).parent, path.parent)
+    (path.parent / SUMS).unlink()  # as data that are older than the sums
     if content is None:
         path.unlink()
     elif isinstance(content, str):  # in place of the first step
@@ -212,6 +214,18 @@ def test_damaged_data_are_one_sentence(
     said = capsys.readouterr().err
     assert sentence in said
     assert said.count("\n") == 1
+
+
+def test_data_that_are_not_what_was_written_are_refused(
+    smoke: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Any
+) -> None:
+    path = tmp_path / "data" / "table-1" / "optima.csv"
+    shutil.copytree((smoke / "data" / "table-1"), path.parent)
+    text = path.read_text()
+    digit = next(number for number, letter in enumerate(text) if letter in "345")
+    path.write_text(text[:digit] + "2" + text[digit + 1 :])
+    assert call(monkeypatch, "reproduce", "--from-data", str(tmp_path)) == 1
+    assert "optima.csv' is damaged: it is not what was written" in capsys.readouterr().err
 
 
 def test_an_experiment_that_is_not_there_is_named() -> None:

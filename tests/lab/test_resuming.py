@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import json
 import os
 import shutil
 import signal
@@ -10,7 +9,7 @@ import time
 from pathlib import Path
 
 import pytest
-import torch
+from resuming import assert_resumed_bit_for_bit, killed_at, parameters, same
 from sweeps import epoch as reached
 from sweeps import wait_until
 
@@ -19,7 +18,6 @@ from dudx.errors import InputError
 from dudx.lab import cli, make_settings, storage, train
 from dudx.lab.run.engines import engine_label
 from dudx.lab.run.settings import Settings
-from dudx.lab.run.trainer import Trainer
 
 SLOW_EPOCH = """
 import sys, time
@@ -35,14 +33,6 @@ out, resume = Path(sys.argv[2]), sys.argv[3] == "resume"
 result = training.train(from_toml(Path(sys.argv[1]).read_text(), "settings"), out, resume=resume)
 sys.exit(0 if result["status"] == "finished" else 7)
 """
-
-
-def parameters(folder: Path) -> dict[str, torch.Tensor]:
-    return storage.read_checkpoint(folder / "checkpoint.pt")["model"]
-
-
-def same(a: dict[str, torch.Tensor], b: dict[str, torch.Tensor]) -> bool:
-    return a.keys() == b.keys() and all(torch.equal(a[key], b[key]) for key in a)
 
 
 def start(settings: Settings, folder: Path, tmp_path: Path, resume: bool = False) -> subprocess.Popen:
@@ -61,36 +51,6 @@ def start(settings: Settings, folder: Path, tmp_path: Path, resume: bool = False
 
 def wait_for_epoch(folder: Path, epoch: int) -> None:
     wait_until(lambda: reached(folder) >= epoch, "the run gets that far", seconds=30)
-
-
-class Killed(BaseException):
-    """Nothing in the trainer expects it, so that the folder is left as a kill leaves it."""
-
-
-def killed_at(epoch: int, settings: Settings, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Train as far as an epoch after a checkpoint, and no further."""
-    original = Trainer._epoch
-
-    def deadly(self: Trainer) -> None:
-        if self.epoch == epoch:
-            raise Killed
-        original(self)
-
-    with monkeypatch.context() as patch:
-        patch.setattr(Trainer, "_epoch", deadly)
-        with pytest.raises(Killed):
-            train(settings, folder)
-
-
-def assert_resumed_bit_for_bit(whole: Path, resumed: Path) -> None:
-    assert same(parameters(whole), parameters(resumed))
-    rows, calibrations = [], []
-    for folder in (whole, resumed):
-        table = storage.read_table(folder / "metrics.csv")
-        rows.append([{key: value for key, value in row.items() if key != "seconds"} for row in table])
-        calibrations.append(json.loads((folder / "calibrations.json").read_text()))
-    assert rows[0] == rows[1]
-    assert calibrations[0] == calibrations[1]
 
 
 @pytest.mark.slow

@@ -1,7 +1,9 @@
 from __future__ import annotations
 
+import contextlib
 import os
 from pathlib import Path
+from typing import Any
 
 import pytest
 from sweeps import assert_same, epoch
@@ -9,8 +11,10 @@ from sweeps import assert_same, epoch
 from dudx.errors import InputError
 from dudx.lab import storage, train
 from dudx.lab.locks import LockedError, locked
-from dudx.lab.run.folder import packed, unpack
+from dudx.lab.run import training
+from dudx.lab.run.folder import LOCK, begin_run, packed, stored_settings, unpack
 from dudx.lab.run.settings import make_settings, to_toml
+from dudx.lab.run.trainer import Trainer
 from dudx.lab.sweep import grid, run_sweep
 from dudx.lab.sweep.runs import Run, execute, outcome
 
@@ -60,3 +64,56 @@ def test_a_lock_names_its_holder_and_one_left_behind_does_not_count(tmp_path: Pa
         with pytest.raises(LockedError):
             run_sweep(grid("smoke", problem=["burgers"]), tmp_path)
     assert not path.exists()
+
+
+def files_in(folder: Path) -> dict[str, bytes]:
+    return {path.name: path.read_bytes() for path in folder.iterdir() if path.is_file()}
+
+
+def test_of_two_that_begin_in_one_folder_the_second_changes_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The first one gets the lock while the second is still looking at its settings."""
+    folder = tmp_path / "run"
+    first, second = (make_settings("burgers", "smoke", seed=seed, threads=1) for seed in (1, 2))
+    for still_at_work in (True, False):
+        with contextlib.ExitStack() as stack:
+
+            def made(*arguments: Any, stack: contextlib.ExitStack = stack, busy: bool = still_at_work) -> Trainer:
+                trainer = Trainer(*arguments)
+                monkeypatch.undo()
+                if busy:
+                    folder.mkdir()
+                    stack.enter_context(locked(folder / LOCK))
+                    begin_run(folder, first)
+                else:
+                    train(first, folder)
+                return trainer
+
+            monkeypatch.setattr(training, "Trainer", made)
+            with pytest.raises(InputError, match="already"):
+                train(second, folder)
+            assert stored_settings(folder) == first
+            if not still_at_work:
+                before = files_in(folder)
+                with pytest.raises(InputError, match="already"):
+                    train(second, folder)
+                assert files_in(folder) == before
+
+
+def test_what_a_killed_process_was_writing_is_removed_at_the_next_start(tmp_path: Path) -> None:
+    settings = make_settings("burgers", "smoke", epochs=2)
+    train(settings, tmp_path / "run")
+    (tmp_path / "run" / ".checkpoint.pt.4711").write_bytes(b"half of it")
+    train(settings, tmp_path / "run", resume=True)
+    assert not list((tmp_path / "run").glob(".*"))
+
+
+def test_a_run_that_fails_in_its_first_step_leaves_no_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def failing(self: Trainer) -> None:
+        raise ValueError("the sky fell")
+
+    monkeypatch.setattr(Trainer, "_epoch", failing)
+    with pytest.raises(ValueError, match="sky"):
+        train(make_settings("burgers", "smoke"), tmp_path / "a" / "run")
+    assert not list(tmp_path.iterdir())

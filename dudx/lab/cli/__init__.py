@@ -2,22 +2,64 @@
 
 from __future__ import annotations
 
+import os
+import signal
 import sys
+import traceback
+from pathlib import Path
+from typing import NoReturn
 
-from dudx.errors import DudxError
+import typer
+
+import dudx
+from dudx.errors import DudxError, first_line
 from dudx.lab.cli import doctor, lists, paper, runs, sweeps  # each adds its commands
-from dudx.lab.cli.program import app
+from dudx.lab.cli.program import StoppedError, app
 
 __all__ = ["app", "doctor", "lists", "main", "paper", "runs", "sweeps"]
 
+#: Typer brings its own copy of Click or uses the installed one; this is the base of its errors in either.
+_UsageError: type[Exception] = typer.BadParameter.__mro__[1]
+
 
 def main() -> None:
-    """The entry point: errors raised on purpose, and those of the file system, become one sentence."""
+    """The entry point: whatever goes wrong becomes one sentence."""
     try:
-        app()
+        code = app(standalone_mode=False)
     except (DudxError, OSError) as error:
-        print(f"dudx: {error}", file=sys.stderr)
-        sys.exit(1)
-    except KeyboardInterrupt:
-        print("dudx: stopped.", file=sys.stderr)
-        sys.exit(130)
+        _stop(_one_line(str(error)), 1)
+    except (StoppedError, KeyboardInterrupt, typer.Abort):
+        signal.signal(signal.SIGINT, signal.SIG_IGN)  # the sentence comes once, however often it is pressed
+        _stop("stopped.", 130)
+    except _UsageError as error:
+        if type(error).__name__ == "NoArgsIsHelpError":
+            print(error)
+            sys.exit(2)
+        _stop(_one_line(error.format_message()) or "that is no command; see dudx --help.", 2)  # type: ignore[attr-defined]
+    except MemoryError as error:
+        _stop(f"there is not enough memory ({first_line(error)}); try smaller numbers.", 1)
+    except Exception as error:
+        if os.environ.get("DUDX_TRACEBACK"):
+            raise
+        _stop(_unexpected(error), 1)
+    sys.exit(code)
+
+
+def _stop(sentence: str, code: int) -> NoReturn:
+    print(f"dudx: {sentence}", file=sys.stderr)
+    sys.exit(code)
+
+
+def _one_line(text: str) -> str:
+    return " ".join(text.split())
+
+
+def _unexpected(error: Exception) -> str:
+    """An error that nobody raised on purpose, as far as we know: where it happened, and how to see more of it."""
+    frames = traceback.extract_tb(error.__traceback__)
+    ours = Path(dudx.__file__).parent
+    library = [Path(entry) for entry in sys.path if entry.endswith("site-packages")]
+    own = [f for f in frames if not any(place in Path(f.filename).parents for place in (ours, *library))]
+    at = (own[1:] or frames)[-1]  # the first one is the program's own
+    what = _one_line(f"{type(error).__name__}: {first_line(error)}")
+    return f"{what} ({Path(at.filename).name}, line {at.lineno}); set DUDX_TRACEBACK=1 to see how it came to that."

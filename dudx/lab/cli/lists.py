@@ -1,4 +1,4 @@
-"""What there is to choose from: engines, problems, networks, optimizers, references."""
+"""What there is to choose from: engines, problems, networks, optimizers, samplings, references."""
 
 from __future__ import annotations
 
@@ -41,6 +41,14 @@ def optimizers() -> None:
     from dudx.lab.run.optimizers import optimizers
 
     show_names("optimizer", {name: _summary(maker) for name, maker in optimizers().items()})
+
+
+@app.command()
+def samplings() -> None:
+    """List the ways to draw points."""
+    from dudx.lab.sampling import samplings
+
+    show_names("sampling", {name: _summary(kind) for name, kind in samplings().items()})
 
 
 def _summary(maker: object) -> str:

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from dudx.lab.cli.program import GpuShare, RayAddress, Workers, app, console, show_names
+from dudx.lab.cli.program import GpuShare, RayAddress, Workers, app, console, folder_option, show_names
 from dudx.lab.run.settings import Settings
 
 
@@ -15,7 +15,7 @@ from dudx.lab.run.settings import Settings
 def reproduce(
     experiments: Annotated[list[str] | None, typer.Argument(help="names of experiments; see --list")] = None,
     out: Annotated[
-        Path | None, typer.Option(help="the folder of runs, data, tables and figures; results/PROFILE by default")
+        Path | None, folder_option("the folder of runs, data, tables and figures; results/PROFILE by default")
     ] = None,
     profile: Annotated[str, typer.Option(help="how large: cpu, paper, smoke, or a .toml file of your own")] = "cpu",
     every: Annotated[bool, typer.Option("--all", help="all experiments")] = False,
@@ -24,7 +24,7 @@ def reproduce(
         bool, typer.Option("--plan", help="only say what would be run, and how long it takes here")
     ] = False,
     from_data: Annotated[
-        Path | None, typer.Option(help="make tables and figures of the data in this folder; nothing is trained")
+        Path | None, folder_option("make tables and figures of the data in this folder; nothing is trained")
     ] = None,
     workers: Workers = None,
     device: Annotated[str | None, typer.Option(help=Settings.model_fields["device"].description)] = None,

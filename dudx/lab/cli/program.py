@@ -3,21 +3,65 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Annotated
+from pathlib import Path
+from typing import Annotated, Any
 
 import typer
 from rich.console import Console
 from rich.table import Table as ScreenTable
+from typer.core import TyperGroup
 
+import dudx
+from dudx.errors import InputError
 from dudx.lab.run.settings import Settings
 
+
+class StoppedError(Exception):
+    """Ctrl-C was pressed; raised in its place, since Typer would turn that into an exit without a word."""
+
+
+class _Commands(TyperGroup):
+    def invoke(self, ctx: Any) -> Any:
+        try:
+            return super().invoke(ctx)
+        except KeyboardInterrupt as stop:
+            raise StoppedError from stop
+
+
 app = typer.Typer(
+    cls=_Commands,
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,
     help="Solve differential equations with neural networks, and choose how their derivatives are computed.",
 )
-console = Console()
+#: Names and paths are printed as they are, whatever brackets they contain.
+console = Console(markup=False, emoji=False)
+
+
+def _show_version(asked: bool) -> None:
+    if asked:
+        print(f"dudx {dudx.__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def _program(
+    version: Annotated[bool, typer.Option("--version", callback=_show_version, is_eager=True, help="print it")] = False,
+) -> None:
+    pass
+
+
+def _folder(text: str) -> Path:
+    if not text.strip() or "\0" in text:
+        raise InputError(f"A folder needs a name; got {text!r}.")
+    return Path(text)
+
+
+def folder_option(help: str) -> Any:
+    """An option that names a folder; an empty text is no name, and not the current folder either."""
+    return typer.Option(help=help, parser=_folder, metavar="FOLDER")
+
 
 ProblemName = Annotated[str, typer.Argument(help=Settings.model_fields["problem"].description)]
 ProfileName = Annotated[

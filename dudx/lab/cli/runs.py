@@ -6,19 +6,23 @@ import sys
 from pathlib import Path
 from typing import Annotated, Any
 
+import numpy as np
 import typer
 from rich.table import Table as ScreenTable
 
 from dudx.errors import InputError
 from dudx.lab.cli.options import with_settings
-from dudx.lab.cli.program import FurtherSettings, ProblemName, ProfileName, app, console, show_table
+from dudx.lab.cli.program import FurtherSettings, ProblemName, ProfileName, app, console, folder_option, show_table
+
+#: What a run that ended before its last epoch was ended by.
+_STOPPED = {"settled": "the loss on fresh points has settled", "seconds": "the CPU seconds are used up"}
 
 
 @app.command()
 @with_settings()
 def train(
     problem: ProblemName,
-    out: Annotated[Path, typer.Option(help="the run's folder")],
+    out: Annotated[Path, folder_option("the run's folder")],
     options: dict[str, Any],
     profile: ProfileName = "cpu",
     resume: Annotated[bool, typer.Option("--resume", help="go on from the folder's checkpoint")] = False,
@@ -28,6 +32,7 @@ def train(
     Example: dudx train poisson --engine sfd --out runs/poisson
     """
     from dudx.lab import plots
+    from dudx.lab.problems import problem as problem_named
     from dudx.lab.run import distributed, training
     from dudx.lab.run.folder import settings_of
     from dudx.lab.run.settings import make_settings
@@ -38,7 +43,7 @@ def train(
     result = (distributed if distributed.launched() else training).train(settings, out, resume=resume)
     if not distributed.first():
         raise typer.Exit({"finished": 0, "diverged": 3, "interrupted": 130}[result["status"]])
-    _show_result(result, out, plots.plot_run(out))
+    _show_result(result, out, plots.draw(out, problem_named(problem), problem))
     if result["status"] == "diverged":
         print(
             f"dudx: the loss is not finite after epoch {result['diverged_at']}; try a smaller learning rate.",
@@ -54,9 +59,11 @@ def _show_result(result: dict[str, Any], out: Path, pictures: list[Path]) -> Non
     table = ScreenTable(title=f"{result['problem']} with {result['engine']}, {result['status']}", show_header=False)
     for key, value in (
         ("relative L2", _percent(result["l2_relative"])),
+        *([("estimated", _percent(result["estimate"]["relative_l2"]))] if "estimate" in result else []),
         ("SMAPE", "-" if result["smape"] is None else f"{result['smape']:.2f} %"),
-        ("max error", "-" if result["max_error"] is None else f"{result['max_error']:.4f}"),
+        ("max error", "-" if result["max_error"] is None else f"{result['max_error']:.2g}"),
         ("epochs", str(result["epochs"])),
+        *([("stopped", _STOPPED[result["stopped"]])] if result.get("stopped", "epochs") != "epochs" else []),
         ("time", f"{result['seconds']:.1f} s"),
         *((f"{name} (found)", f"{value:.6g}") for name, value in result.get("unknowns", {}).items()),
         *((f"{name}, data file", f"{value:.4g}") for name, value in result.get("file_reference", {}).items()),
@@ -68,7 +75,9 @@ def _show_result(result: dict[str, Any], out: Path, pictures: list[Path]) -> Non
 
 
 def _percent(value: float | None) -> str:
-    return "-" if value is None else f"{100 * value:.2f} %"
+    from dudx.lab.run.metrics import percent
+
+    return "-" if value is None else percent(value)
 
 
 @app.command()
@@ -91,6 +100,8 @@ def calibrate(
     from dudx.lab.run import training
     from dudx.lab.run.settings import make_settings, parsed
 
+    if out is not None:
+        plots.check_picture(out)
     given = {key: value for key, value in options.items() if value is not None}
     chosen = {"engine": "efd", **parsed(set_ or [], options), **given}
     if run is None:
@@ -104,8 +115,8 @@ def calibrate(
         (
             str(search["order"]),
             f"{search['step']:.2e}",
-            f"{min(search['rmse']):.2e}",
-            f"{min(search['max_error']):.2e}",
+            f"{np.nanmin(search['rmse']):.2e}",
+            f"{np.nanmin(search['max_error']):.2e}",
         )
         for search in found
     ]
@@ -116,9 +127,20 @@ def calibrate(
 
 
 @app.command()
-def plot(run: Annotated[Path, typer.Argument(help="the folder of a run")]) -> None:
-    """Draw the pictures of a run again."""
+def plot(
+    run: Annotated[Path, typer.Argument(help="the folder of a run")],
+    problem: Annotated[
+        str | None, typer.Option(help="the problem of the run, if it is your own: package.module:function, imported")
+    ] = None,
+) -> None:
+    """Draw the pictures of a run again. Nothing that its folder names is imported."""
     from dudx.lab import plots
+    from dudx.lab.problems import problem as problem_named
+    from dudx.lab.run.folder import settings_of
 
-    for path in plots.plot_run(run):
+    if problem is None:
+        drawn = plots.plot_run(run)
+    else:
+        drawn = plots.draw(run, problem_named(settings_of(run, {"problem": problem}).problem), problem)
+    for path in drawn:
         console.print(f"Drawn: {path}")

@@ -8,13 +8,22 @@ from typing import Annotated
 
 import typer
 
-from dudx.lab.cli.program import FurtherSettings, GpuShare, ProfileName, RayAddress, Workers, app, console
+from dudx.lab.cli.program import (
+    FurtherSettings,
+    GpuShare,
+    ProfileName,
+    RayAddress,
+    Workers,
+    app,
+    console,
+    folder_option,
+)
 
 
 @app.command()
 def sweep(
     problems: Annotated[list[str], typer.Argument(help="one or more problems, named as for `dudx train`")],
-    out: Annotated[Path, typer.Option(help="holds a folder for each run, and sweep.csv")],
+    out: Annotated[Path, folder_option("holds a folder for each run, and sweep.csv")],
     engines: Annotated[str | None, typer.Option(help="engines, separated by commas; else the profile's")] = None,
     seeds: Annotated[str, typer.Option(help="seeds: 0-4, or 0,1,2")] = "0-4",
     profile: ProfileName = "cpu",
@@ -33,7 +42,7 @@ def sweep(
     further = parsed(set_ or [], ["engine", "seed"])
     if gpus_per_run:
         further.setdefault("device", "cuda")
-    compared = {"engine": engines.split(",")} if engines else {}
+    compared = {} if engines is None else {"engine": [name.strip() for name in engines.split(",")]}
     axes = {"problem": problems, **compared, **further, "seed": table.parsed_seeds(seeds)}
     outcomes = run_sweep(grid(profile, **axes), out, workers, ray, gpus_per_run)
     table.write_csv(out / "sweep.csv", outcomes)

@@ -8,7 +8,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import cache
 
-from dudx.lab.names import held_in, look_up
+from dudx.errors import InputError
+from dudx.lab.names import held_in, look_up, made
 from dudx.lab.problems.base import Condition, Problem
 
 __all__ = ["Condition", "Problem", "problem", "problems"]
@@ -22,4 +23,8 @@ def problems() -> dict[str, Callable[[], Problem]]:
 
 def problem(name: str) -> Problem:
     """The problem of that name, or of `package.module:function` for one of your own."""
-    return look_up(name, problems(), "problem")()
+    maker = look_up(name, problems(), "problem")
+    found = made(name, "problem", maker)
+    if not isinstance(found, Problem):
+        raise InputError(f"The problem {name!r} makes a {type(found).__name__}, not a Problem.")
+    return found

@@ -10,6 +10,7 @@ import numpy as np
 import torch
 from torch import Generator, Tensor, nn
 
+from dudx.lab.features import Features, Hard
 from dudx.lab.problems.geometry import Domain
 from dudx.residual import Residual
 
@@ -61,6 +62,9 @@ class Problem:
     outputs: int = 1
     #: Inputs are rescaled to [-1, 1] where their ranges differ much.
     rescaled: bool = False
+    #: What is known of the solution, for networks that use it: columns to see, and values that hold by construction.
+    features: Callable[[], Features] | None = None
+    hard: Callable[[], Hard] | None = None
     #: Unknown constants of an inverse problem, trained together with the network.
     unknowns: Mapping[str, nn.Parameter] | None = None
     #: Settings of a run that suit it: they override a profile's general ones, and its table for the problem them.

@@ -18,13 +18,19 @@ def read_comsol(path: str | Path, dimensions: int) -> tuple[np.ndarray, np.ndarr
     """
     try:
         lines = Path(path).read_text(encoding="utf-8", errors="replace").splitlines()
-    except OSError as error:
-        raise InputError(f"The data file {str(path)!r} cannot be read: {error.strerror or error}.") from error
+    except (OSError, ValueError) as error:
+        raise InputError(
+            f"The data file {str(path)!r} cannot be read: {getattr(error, 'strerror', None) or error}."
+        ) from error
     comments = [line for line in lines if line.startswith("%")]
     rows = [(number, line.split()) for number, line in enumerate(lines, 1) if line.strip() and not line.startswith("%")]
     if not rows:
         raise InputError(f"The data file {str(path)!r} holds no rows of numbers.")
-    times = [float(t) for t in re.findall(r"@\s*t=([-+0-9.eE]+)", comments[-1] if comments else "")]
+    words = re.findall(r"@\s*t=([-+0-9.eE]+)", comments[-1] if comments else "")
+    try:
+        times = [float(word) for word in words]
+    except ValueError as error:
+        raise InputError(f"The data file {str(path)!r} names a time that is not a number: {error}.") from error
     space = dimensions - 1 if times else dimensions
     columns = space + (len(times) or 1)
     for number, row in rows:

@@ -7,6 +7,7 @@ import itertools
 import torch
 from torch import Generator
 
+from dudx.lab.features import Even, Features, Flat, Front, Hard, Logarithm, Root, Round, mirrored
 from dudx.lab.problems.base import Condition, Points, Problem
 from dudx.lab.problems.geometry import Box, Circle, Cutout, Disc, Interval
 from dudx.lab.problems.references import reference
@@ -41,6 +42,21 @@ def boundary(n: int, generator: Generator, device: torch.device, dtype: torch.dt
     return points, {"n": normals, "g": sources[piece].unsqueeze(1)}
 
 
+def features() -> Features:
+    """Even in x and y, in √t, with the steady flow around each kind of hole and how far heat has come from it."""
+    holes = [mirrored(Round(hole, 1.0)) for hole in ((0.0, 0.0), (0.0, 6.0), (4.0, 3.0), (4.0, 9.0))]
+    holes += [mirrored(Round(hole, 0.4)) for hole in ((3.2, 0.0), (3.2, 6.0))]
+    edge = [Flat(axis, side * size, -side) for axis, size in ((0, 8.0), (1, 12.0)) for side in (1, -1)]
+    return Features(
+        Even(0),
+        Even(1),
+        Root(2),
+        Logarithm(holes),
+        Front([*holes, edge], time=2, flux=True),
+        at=DOMAIN.sobol(4096, dtype=torch.get_default_dtype()),
+    )
+
+
 def heat() -> Problem:
     """The problem, ready to be trained on."""
     return Problem(
@@ -58,6 +74,8 @@ def heat() -> Problem:
         ],
         solution=lambda: reference("heat"),
         rescaled=True,
+        features=features,
+        hard=lambda: Hard(Root(2)),
     )
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Protocol
@@ -44,10 +45,14 @@ class Checkpoint:
             )
         try:
             for name, part in self.parts.items():
+                refuse_other_kind(name, part.state_dict(), content[name])
+            for name, part in self.parts.items():
                 part.load_state_dict(content[name])
         except KeyError as error:
             raise InputError(f"The checkpoint does not fit the settings: it holds no {error}.") from error
-        except (RuntimeError, ValueError, TypeError) as error:
+        except (RuntimeError, ValueError, TypeError, AttributeError, IndexError) as error:
+            if isinstance(error, storage.DamagedError):  # of another file, which it names
+                raise
             raise InputError(f"The checkpoint does not fit the settings: {first_line(error)}.") from error
 
 
@@ -68,6 +73,24 @@ class RandomNumbers:
         torch.set_rng_state(state["torch"])
         if state["cuda"] is not None and self.device.type == "cuda":
             torch.cuda.set_rng_state(state["cuda"], self.device)
+
+
+def refuse_other_kind(name: str, ours: Any, theirs: Any) -> None:
+    """Raise a TypeError where a state holds something of another kind than the part it is for has there now."""
+    if ours is None or theirs is None:
+        return
+    kinds = next((k for k in (Mapping, list | tuple, Tensor, bool, int, str) if isinstance(ours, k)), float | int)
+    known = isinstance(ours, float | kinds)  # of a user's own kind there is nothing to say
+    if known and (not isinstance(theirs, kinds) or isinstance(theirs, bool) > isinstance(ours, bool)):
+        raise TypeError(f"{name} is a {type(theirs).__name__} where it should be a {type(ours).__name__}")
+    if isinstance(ours, Mapping):
+        for key in ours.keys() & theirs.keys():
+            refuse_other_kind(f"{name}.{key}", ours[key], theirs[key])
+    elif isinstance(ours, list | tuple) and len(ours) == len(theirs):
+        for number, (a, b) in enumerate(zip(ours, theirs, strict=True)):
+            refuse_other_kind(f"{name}.{number}", a, b)
+    elif isinstance(ours, float) and math.isfinite(ours) and not math.isfinite(theirs):
+        raise TypeError(f"{name} is {theirs}")
 
 
 def kept(state: Mapping[str, Any], whose: str) -> dict[str, Any]:

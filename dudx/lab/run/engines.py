@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import sys
+
 import torch
 
 from dudx.engines import engines
@@ -19,8 +21,14 @@ def engine_kind(name: str) -> type[Engine]:
 
 
 def engine_label(name: str) -> str:
-    """What an engine is called in tables."""
-    kind = engine_kind(name)
+    """What an engine is called in tables; nothing is imported for it, so that a table can be made of foreign data."""
+    if name in engines():
+        kind = engines()[name]
+    else:
+        module, _, attribute = name.partition(":")
+        kind = getattr(sys.modules.get(module), attribute, None)
+    if not (isinstance(kind, type) and issubclass(kind, Engine)):
+        return name.rpartition(":")[2] or name
     return kind.label or kind.name or kind.__name__
 
 

@@ -8,28 +8,39 @@ from typing import Any
 
 from dudx.errors import InputError
 from dudx.lab import storage
+from dudx.lab.files import SUMS, seal
 from dudx.lab.run.checkpoint import FILE as CHECKPOINT
 from dudx.lab.run.environment import environment
+from dudx.lab.run.records import CALIBRATIONS, CONFIG, ENVIRONMENT, METRICS, RESULT, STARTED_WITH
 from dudx.lab.run.settings import Settings, from_toml, to_toml
 
 #: The file that is locked while a run is trained.
 LOCK = "run.lock"
-CONFIG = "config.toml"
 
 
-def make_run_folder(folder: Path, settings: Settings) -> None:
-    """Make the folder of a run, with what it is started with and where."""
-    storage.make_folder(folder)
+def begin_run(folder: Path, settings: Settings) -> None:
+    """Write down what a run is started with and where, in a folder that is there and locked."""
+    (folder / SUMS).unlink(missing_ok=True)  # of a run that was killed before its first checkpoint
     storage.write_text(folder / CONFIG, to_toml(settings))
-    storage.write_json(folder / "environment.json", environment(settings.seed))
+    storage.write_json(folder / ENVIRONMENT, environment(settings.seed))
+    seal(folder, STARTED_WITH)
+
+
+def abandon(folder: Path) -> None:
+    """Remove what a run wrote that did not come through its first epoch."""
+    for name in (RESULT, SUMS, CHECKPOINT, METRICS, CALIBRATIONS, *STARTED_WITH):
+        (folder / name).unlink(missing_ok=True)
+
+
+def stored_settings(folder: Path, missing: str | None = None) -> Settings:
+    """The settings in a run's folder."""
+    path = folder / CONFIG
+    return from_toml(storage.read_text(path, missing), str(path))
 
 
 def settings_of(folder: Path, options: Mapping[str, Any]) -> Settings:
     """The settings a run was started with; options given again must be the same."""
-    config = folder / CONFIG
-    if not config.exists():
-        raise InputError(f"There is no run in {str(folder)!r} to resume; start it without --resume.")
-    stored = from_toml(config.read_text(encoding="utf-8"), str(config))
+    stored = stored_settings(folder, f"There is no run in {str(folder)!r} to resume; start it without --resume.")
     for key, value in options.items():
         if value is not None and getattr(stored, key) != value:
             raise InputError(
@@ -50,10 +61,10 @@ def packed(folder: Path) -> dict[str, bytes]:
 
 def unpack(files: dict[str, bytes], folder: Path) -> None:
     """Write the files of a run; in the end the folder is as `packed` found it, and never claims more than it holds."""
-    last = (CHECKPOINT, "result.json", "error.txt")
-    folder.mkdir(parents=True, exist_ok=True)
-    if "error.txt" not in files:
-        (folder / "error.txt").unlink(missing_ok=True)
+    last = (CHECKPOINT, SUMS, RESULT, "error.txt")
+    storage.make_folder(folder)
+    for name in ("error.txt", RESULT, SUMS):
+        if name not in files or name == SUMS:  # old sums would not be those of the new files
+            (folder / name).unlink(missing_ok=True)
     for name in sorted(files, key=lambda name: last.index(name) if name in last else -1):
-        with storage.atomic(folder / name) as temporary:
-            temporary.write_bytes(files[name])
+        storage.write_bytes(folder / name, files[name])

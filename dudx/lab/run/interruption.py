@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import signal
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -16,6 +17,9 @@ def stop_request() -> Iterator[Callable[[], bool]]:
         if asked:
             raise KeyboardInterrupt
         asked.append(number)
+        if number == signal.SIGINT:
+            # Not by print, which may be at work itself when the signal comes.
+            os.write(2, b"\ndudx: finishing this epoch and saving; Ctrl-C once more stops at once.\n")
 
     try:
         previous = {number: signal.signal(number, remember) for number in (signal.SIGINT, signal.SIGTERM)}

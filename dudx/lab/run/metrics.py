@@ -36,3 +36,8 @@ def scores(prediction: np.ndarray, reference: np.ndarray) -> dict[str, float]:
         "smape": smape(prediction, reference),
         "max_error": max_error(prediction, reference),
     }
+
+
+def percent(share: float) -> str:
+    """A relative error to read: two decimals, or two digits where it is smaller than they show."""
+    return f"{100 * share:.2f} %" if share >= 1e-3 else f"{100 * share:.2g} %"

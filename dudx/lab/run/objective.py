@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 
@@ -13,9 +13,12 @@ from dudx.checks import Model
 from dudx.coupling.isolation import Isolated
 from dudx.engines.base import Engine
 from dudx.errors import InputError
-from dudx.lab.problems.base import Problem
+from dudx.lab.problems.base import Points, Problem, Sampler
 from dudx.lab.run.engines import engine_kind
+from dudx.lab.run.ramp import ramped
 from dudx.lab.run.settings import Settings
+from dudx.lab.sampling import Place, sampling
+from dudx.lab.sampling.early import times
 from dudx.operators import D, Directional, Operator
 from dudx.residual import Residual
 from dudx.streaming import backward, suggested_chunk
@@ -62,8 +65,23 @@ class Objective:
             "initial": settings.weight_initial,
             "data": settings.weight_data,
         }
-        self.conditions = [(c, sizes[c.kind], weights[c.kind]) for c in problem.conditions]
+        self.conditions = [(c, sizes[c.kind]) for c in problem.conditions]
+        #: By the parts' names; they change where they are found automatically.
+        self.weights = {"pde": 1.0} | {c.name: weights[c.kind] for c in problem.conditions}
+        self.sampling = sampling(
+            settings.sampling,
+            power=settings.adaptive_power,
+            floor=settings.adaptive_floor,
+            candidates=settings.adaptive_candidates,
+        )
         self.residuals = [problem.residual, *(condition.residual for condition in problem.conditions)]
+        if settings.ramp:
+            start, _ = times(problem.domain)
+            kinds = ["equation", *(condition.kind for condition in problem.conditions)]
+            self.residuals = [
+                ramped(residual, start, settings.ramp) if kind in ("equation", "boundary") else residual
+                for kind, residual in zip(kinds, self.residuals, strict=True)
+            ]
         self.chunks: dict[str, int] = {}
         if engine_kind(settings.engine).gains_by_compilation if settings.compile == "auto" else settings.compile:
             self.residuals = [residual.compiled() for residual in self.residuals]
@@ -71,16 +89,34 @@ class Objective:
     @property
     def names(self) -> list[str]:
         """The names of the parts, the equation first."""
-        return ["pde", *(condition.name for condition, _, _ in self.conditions)]
+        return ["pde", *(condition.name for condition, _ in self.conditions)]
 
-    def draw(self, generator: Generator) -> list[Part]:
-        """New points for every part."""
-        interior = self.problem.domain.sample(self.settings.batch, generator, self.device, self.dtype)
-        parts = [Part("pde", 1.0, self.residuals[0], interior, {})]
-        for (condition, size, weight), residual in zip(self.conditions, self.residuals[1:], strict=True):
-            points, data = condition.sample(size, generator, self.device, self.dtype)
-            parts.append(Part(condition.name, weight, residual, points, data))
-        return parts
+    def draw(self, generator: Generator, residual: Callable[[Tensor], Tensor] | None = None) -> list[Part]:
+        """New points for every part; `residual` gives the size of the equation's residual at points."""
+        place = Place(self.problem.domain, generator, self.device, self.dtype, residual)
+        drawn: list[Points] = [(self.sampling.interior(self.settings.batch, place), {})]
+        for condition, size in self.conditions:
+
+            def draw(n: int, sample: Sampler = condition.sample) -> Points:
+                return sample(n, generator, self.device, self.dtype)
+
+            # Points where something was measured, or at one time, are where they are.
+            drawn.append(self.sampling.boundary(size, draw, place) if condition.kind == "boundary" else draw(size))
+        return self.at(drawn)
+
+    def at(self, drawn: Sequence[Points]) -> list[Part]:
+        """The parts at some points, with their data."""
+        return [
+            Part(name, self.weights[name], residual, points, data)
+            for name, residual, (points, data) in zip(self.names, self.residuals, drawn, strict=True)
+        ]
+
+    def size(self, model: Model, points: Tensor, engine: Engine) -> Tensor:
+        """How far the equation is from holding at points: the length of the residual of all equations, (N,)."""
+        with torch.no_grad():
+            values = self.residuals[0](model, points, engine)
+        equations = values if isinstance(values, tuple) else (values,)
+        return torch.stack([value.reshape(-1) for value in equations]).norm(dim=0)
 
     def gradient(
         self, models: Sequence[Model], parts: Sequence[Part], engine: Engine
@@ -139,6 +175,8 @@ def _device(name: str) -> torch.device:
     try:
         device = torch.device(name)
         torch.empty(0, device=device)
-    except (RuntimeError, AssertionError) as error:
+        if device.type == "meta":
+            raise RuntimeError("it holds no numbers")
+    except (RuntimeError, AssertionError, ImportError) as error:
         raise InputError(f"The device {name!r} cannot be used here: {str(error).splitlines()[0]}.") from error
     return device

@@ -32,6 +32,10 @@ class Ranks(Protocol):
 
     def any(self, flag: bool) -> bool: ...
 
+    def sum(self, tensor: Tensor) -> Tensor: ...
+
+    def rows(self, part: Part) -> tuple[Part, float]: ...
+
     def gradient(
         self, compute: Gradient, parts: list[Part], parameters: Sequence[nn.Parameter], generator: Generator
     ) -> tuple[Tensor, Mapping[str, Tensor]]: ...
@@ -48,6 +52,12 @@ class OneProcess:
 
     def any(self, flag: bool) -> bool:
         return flag
+
+    def sum(self, tensor: Tensor) -> Tensor:
+        return tensor
+
+    def rows(self, part: Part) -> tuple[Part, float]:
+        return part, 1.0
 
     def gradient(
         self, compute: Gradient, parts: list[Part], parameters: Sequence[nn.Parameter], generator: Generator
@@ -91,6 +101,24 @@ class ManyProcesses:
             distributed.all_reduce(count)
         return bool(count > 0)
 
+    def sum(self, tensor: Tensor) -> Tensor:
+        """The sum over all processes, in place."""
+        with _peers():
+            distributed.all_reduce(tensor)
+        return tensor
+
+    def rows(self, part: Part) -> tuple[Part, float]:
+        """The part at this process' share of its points, and that share."""
+        begin, end = self._slice(part)
+        data = {name: values[begin:end] for name, values in part.data.items()}
+        return replace(part, points=part.points[begin:end], data=data), (end - begin) / len(part.points)
+
+    def _slice(self, part: Part) -> tuple[int, int]:
+        rows = len(part.points)
+        if rows < self.size:
+            raise InputError(f"The {rows} points of {part.name!r} are too few for {self.size} processes.")
+        return rows * self.rank // self.size, rows * (self.rank + 1) // self.size
+
     def gradient(
         self, compute: Gradient, parts: list[Part], parameters: Sequence[nn.Parameter], generator: Generator
     ) -> tuple[Tensor, Mapping[str, Tensor]]:
@@ -111,13 +139,9 @@ class ManyProcesses:
         Random steps are those one process would draw: the rows before are skipped, and afterwards the generator
         stands behind the whole batch in every process. (One process on a GPU deals them to other rows.)
         """
-        rows = len(part.points)
-        begin, end = rows * self.rank // self.size, rows * (self.rank + 1) // self.size
-        if rows < self.size:
-            raise InputError(f"The {rows} points of {part.name!r} are too few for {self.size} processes.")
-        share = (end - begin) / rows
-        data = {name: values[begin:end] for name, values in part.data.items()}
-        own = replace(part, points=part.points[begin:end], data=data, weight=share * part.weight)
+        rows, (begin, _) = len(part.points), self._slice(part)
+        own, share = self.rows(part)
+        own = replace(own, weight=share * part.weight)
         before = generator.get_state()
         torch.rand(begin, 1, generator=generator, device=generator.device)
         skipped = generator.get_state()

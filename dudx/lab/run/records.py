@@ -12,9 +12,14 @@ from torch import Tensor, nn
 
 from dudx.errors import InputError
 from dudx.lab import storage
+from dudx.lab.files import digest, seal, sealed
+from dudx.lab.run.checkpoint import FILE as CHECKPOINT
+from dudx.lab.run.metrics import percent
 from dudx.lab.run.settings import Settings
 
 METRICS, CALIBRATIONS, RESULT, PREDICTION = "metrics.csv", "calibrations.json", "result.json", "prediction.npz"
+#: The files a run is started with.
+CONFIG, ENVIRONMENT = STARTED_WITH = "config.toml", "environment.json"
 SCORES = ("l2_relative", "smape", "max_error")
 #: So many curves of calibrations are kept whole, and of further ones the best step: calibrating every epoch of a long
 #: run would leave hundreds of megabytes.
@@ -29,21 +34,36 @@ class Records:
         settings: of the run.
         parts: the names of the parts of the loss.
         unknowns: the constants that are looked for.
+        damped: whether the optimizer has a damping.
     """
 
-    def __init__(self, folder: Path, settings: Settings, parts: Sequence[str], unknowns: nn.ParameterDict):
+    def __init__(
+        self,
+        folder: Path,
+        settings: Settings,
+        parts: Sequence[str],
+        unknowns: nn.ParameterDict,
+        damped: bool = False,
+    ):
         self.folder, self.settings, self._unknowns = folder, settings, unknowns
         self.losses = ("loss", *parts)
         #: The latest value of each loss and score.
         self.recent: dict[str, float] = {}
         self.calibrations: list[dict[str, Any]] = []
-        self._keep: int | None = None
+        #: How much of the table a checkpoint has seen.
+        self._seen: Mapping[str, Any] | None = None
+        self._table: storage.GrowingTable | None = None
+        self._damped = damped
         self._make_writer = _summary_writer() if settings.tensorboard else None
 
     def begin(self) -> None:
-        """Open the table of numbers, cut back to what the checkpoint has seen."""
-        columns = ["epoch", *self.losses, "learning_rate", "step", *SCORES, "seconds", *self._unknowns]
-        self._table = storage.GrowingTable(self.folder / METRICS, columns, keep=self._keep)
+        """Open the table of numbers, cut back to what the checkpoint has seen; what came of the run is open again."""
+        (self.folder / RESULT).unlink(missing_ok=True)
+        seal(self.folder, STARTED_WITH)
+        columns = ["epoch", *self.losses, "learning_rate", *["damping"] * self._damped, "step", *SCORES, "seconds"]
+        # A run that is not cut short by it has no use for it, and is the same wherever it runs.
+        columns += ["cpu_seconds"] * (self.settings.seconds is not None) + list(self._unknowns)
+        self._table = storage.GrowingTable(self.folder / METRICS, columns, self._seen)
 
     @property
     def unknowns(self) -> dict[str, float]:
@@ -54,12 +74,24 @@ class Records:
         """Take note of the latest loss and its parts."""
         self.recent |= {"loss": loss, **{name: float(value) for name, value in by_name.items()}}
 
-    def add_row(self, epoch: int, seconds: float, learning_rate: float, step: str, scores: Mapping[str, float]) -> None:
+    def add_row(
+        self,
+        epoch: int,
+        seconds: float,
+        learning_rate: float,
+        step: str,
+        scores: Mapping[str, float],
+        damping: float | None = None,
+        cpu_seconds: float = 0.0,
+    ) -> None:
         """Write a line of the latest losses, with the scores if there are new ones."""
         self.recent |= scores
         losses = {name: self.recent.get(name) for name in self.losses}
-        found = {**losses, **scores, **self.unknowns}
+        found = {**losses, **scores, **self.unknowns, **({"damping": damping} if self._damped else {})}
         plain = {"epoch": epoch, "learning_rate": learning_rate, "step": step, "seconds": round(seconds, 3)}
+        if self.settings.seconds is not None:
+            plain["cpu_seconds"] = round(cpu_seconds, 3)
+        assert self._table is not None
         self._table.append({**plain, **found})
         if self._make_writer is not None:
             for name, value in found.items():
@@ -87,7 +119,7 @@ class Records:
         """What a person who watches is told."""
         told = {name: f"{self.recent[name]:.1e}" for name in self.losses if name in self.recent}
         if "l2_relative" in self.recent:
-            told["L2"] = f"{100 * self.recent['l2_relative']:.2f}%"
+            told["L2"] = percent(self.recent["l2_relative"])
         if step:
             told["step"] = step
         return told | {name: f"{value:.5g}" for name, value in self.unknowns.items()}
@@ -104,20 +136,91 @@ class Records:
         result["calibrations"] = len(self.calibrations)
         if self._unknowns:
             result["unknowns"] = self.unknowns
-        storage.write_json(self.folder / RESULT, result)
+        self._write_sealed(result)
         return result
+
+    def _write_sealed(self, result: Mapping[str, Any]) -> None:
+        """Write what came of the run, and the sums of all files that say it, so that they can be read with trust."""
+        content = storage.json_text(result).encode()
+        # The sums first: a result is never there without them.
+        seal(self.folder, (*STARTED_WITH, METRICS, CALIBRATIONS, PREDICTION), coming={RESULT: content})
+        storage.write_bytes(self.folder / RESULT, content)
 
     # -- for a checkpoint ----------------------------------------------------------------------------------------
 
+    def write_calibrations(self) -> None:
+        """Write the curves of the calibrations, before a checkpoint refers to them."""
+        storage.write_text(self.folder / CALIBRATIONS, storage.json_text(self.calibrations))
+
     def state_dict(self) -> dict[str, Any]:
-        """What a checkpoint keeps; the curves of the calibrations have a file of their own, written here."""
-        storage.write_json(self.folder / CALIBRATIONS, self.calibrations)
-        return {"rows": self._table.rows, "recent": dict(self.recent), "calibrations": len(self.calibrations)}
+        """What a checkpoint keeps: how much of the other files it has seen, and their sums."""
+        sum_ = digest(storage.json_text(self.calibrations).encode())
+        table = {"rows": 0} if self._table is None else self._table.state
+        curves = {"calibrations": len(self.calibrations), "calibrations_sha256": sum_}
+        return {"table": table, "recent": dict(self.recent), **curves}
 
     def load_state_dict(self, state: Mapping[str, Any], /) -> None:
-        count = state["calibrations"]
-        recorded = storage.read_json(self.folder / CALIBRATIONS) if count else []
-        self._keep, self.recent, self.calibrations = state["rows"], dict(state["recent"]), recorded[:count]
+        seen = self._seen = state.get("table") or {"rows": state["rows"]}  # the latter of older checkpoints
+        if not all(type(count) is int and count >= 0 for count in (seen["rows"], state["calibrations"])):
+            raise TypeError("records.rows should be a number")
+        if not all(isinstance(value, float) for value in state["recent"].values()):
+            raise TypeError("records.recent should be numbers")
+        self.recent, self.calibrations = dict(state["recent"]), read_calibrations(self.folder, state)
+
+
+def read_result(folder: Path) -> dict[str, Any]:
+    """What came of a run."""
+    number = float | int | None
+    fields = {"status": str, "epochs": int, "seconds": number, **dict.fromkeys(SCORES, number)}
+    found = storage.read_json(folder / RESULT, dict, fields)
+    if found["status"] not in ("finished", "diverged", "interrupted"):
+        raise storage.DamagedError(f"{str(folder / RESULT)!r} is damaged: its status is {found['status']!r}.")
+    return found
+
+
+def read_metrics(folder: Path) -> list[dict[str, str]]:
+    """The rows of a run's table; of a run that has not ended, those that a checkpoint has seen are compared with it."""
+    path = folder / METRICS
+    known = _known(folder, path)
+    if known is not None:
+        storage.refuse_changed(path, known["table"])
+    return storage.read_table(path)
+
+
+def _known(folder: Path, path: Path) -> Mapping[str, Any] | None:
+    """What the checkpoint of a run says of a file that has no sum yet."""
+    if sealed(path) or not (folder / CHECKPOINT).exists():
+        return None
+    known = storage.read_checkpoint(folder / CHECKPOINT).get("records")
+    # Older ones say nothing of the other files, or only how long they are.
+    return known if isinstance(known, Mapping) and isinstance(known.get("table"), Mapping) else None
+
+
+#: What an entry of the file of calibrations says.
+_SEARCH = {"epoch": int, "order": int, "step": float, "steps": list[float], "rmse": list[float]}
+
+
+def read_calibrations(folder: Path, seen: Mapping[str, Any] | None = None) -> list[dict[str, Any]]:
+    """The calibrations of a run: those that a checkpoint has seen, given what it kept of them, or all."""
+    if seen is not None and not seen["calibrations"]:
+        return []
+    path = folder / CALIBRATIONS
+    if seen is None and (known := _known(folder, path)) is not None:
+        read_calibrations(folder, known)
+    found = storage.read_json(path, list, {**_SEARCH, "max_error": list[float]})
+    for search in found:
+        if not search["steps"] or not len(search["steps"]) == len(search["rmse"]) == len(search["max_error"]):
+            raise storage.DamagedError(f"{str(path)!r} is damaged: a curve has not as many errors as steps.")
+    if seen is None:
+        return found
+    found = found[: seen["calibrations"]]
+    expected = seen.get("calibrations_sha256")
+    if len(found) < seen["calibrations"] or expected not in (None, digest(storage.json_text(found).encode())):
+        raise storage.DamagedError(
+            f"{str(path)!r} is damaged: it is not what the checkpoint has seen; take it from a copy, or start again in "
+            "another folder."
+        )
+    return found
 
 
 def _summary_writer() -> Callable[[str], Any]:

@@ -8,15 +8,17 @@ from __future__ import annotations
 
 import re
 import tomllib
+import unicodedata
 from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
 from importlib import resources
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, get_args
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from dudx.errors import InputError
+from dudx.lab.files import read_text
 from dudx.lab.names import look_up
 from dudx.lab.problems import problem as problem_named
 
@@ -35,13 +37,16 @@ _machine = partial(_field, panel="Machine and records")
 
 
 class Settings(BaseModel):
-    """Everything that decides a run's numbers; two runs with equal settings end with equal parameters."""
+    """Everything that decides a run's numbers; two runs with equal settings end with equal parameters.
+
+    Except with a budget of `seconds`: how many epochs it allows is up to the machine.
+    """
 
     model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
 
     problem: str = Field(description="a problem that `dudx problems` lists, or your own as package.module:function")
     engine: str = _chosen("ad", "how derivatives are computed; see `dudx engines`, or package.module:Class")
-    accuracy: int = _chosen(2, "order of convergence of finite differences", ge=2, multiple_of=2)
+    accuracy: int = _chosen(2, "order of convergence of finite differences", ge=2, le=12, multiple_of=2)
     seed: int = _chosen(..., "decides the network's start, the points and the random steps", ge=0)
     coupled: Literal["isolate", "ignore"] = _chosen(
         "isolate", "samples that influence each other: isolate them, or ignore it, which is wrong"
@@ -49,21 +54,41 @@ class Settings(BaseModel):
 
     network: str = _network("mlp", "see `dudx networks`, or package.module:Class")
     width: int = _network(128, "neurons in a hidden layer", gt=0)
-    depth: int = _network(4, "hidden layers, where the network lets them be chosen", gt=0)
+    depth: int = _network(4, "hidden layers, where the network lets them be chosen", gt=0, le=10_000)
     rescale: bool | None = _network(None, "map inputs to [-1, 1]; else it is left to the problem")
 
-    epochs: int = _optimization(20_000, "optimizer steps, each on new points", gt=0)
+    epochs: int = _optimization(20_000, "optimizer steps", gt=0)
     batch: int = _loss(8192, "points in the interior per step", gt=0)
     boundary_batch: int = _loss(2048, "points on the boundary per step", gt=0)
     initial_batch: int = _loss(2048, "points at the initial time per step", gt=0)
+    sampling: str = _loss(
+        "uniform", "see `dudx samplings`, or package.module:Class; shares as in '0.5 uniform + 0.5 adaptive'"
+    )
+    resample: int = _loss(1, "epochs between new points", gt=0)
+    adaptive_power: float = _loss(1.0, "adaptive points: chances grow with this power of the residual", gt=0)
+    adaptive_floor: float = _loss(0.1, "adaptive points: what every chance has in addition, the mean being 1", ge=0)
+    adaptive_candidates: int = _loss(8, "adaptive points: so many candidates for each", gt=1)
+    ramp: float = _loss(
+        0.0, "times soon after the start count less, by t / (t + ramp) in the equation and on the boundary", ge=0
+    )
+    weights: Literal["fixed", "auto"] = _loss(
+        "fixed", "of the parts: fixed (as given below), or auto (by how much each part moves with the parameters)"
+    )
     weight_boundary: float = _loss(10.0, "λ_BC, the weight of the boundary conditions", ge=0)
     weight_initial: float = _loss(10.0, "λ_IC, the weight of the initial condition", ge=0)
     weight_data: float = _loss(1.0, "the weight of measured data", ge=0)
 
     optimizer: str = _optimization("adam", "see `dudx optimizers`, or package.module:Class")
-    learning_rate: float = _optimization(1e-3, "the first one, if there is a schedule", gt=0)
+    learning_rate: float = _optimization(1e-3, "the first one, if there is a schedule", gt=0, le=1e30)
     schedule: Literal["cosine", "constant"] = _optimization("cosine", "of the learning rate: cosine or constant")
+    damping: float = _optimization(1e-3, "lm: the first damping", gt=0)
+    memory: float = _optimization(0.0, "lm: the share of past batches that is kept, for new points often", ge=0, lt=1)
+    acceleration: bool = _optimization(True, "lm: bend steps along the residuals' curvature")
     lbfgs_epochs: int = _optimization(0, "a second phase of L-BFGS of this many epochs", ge=0)
+    seconds: float | None = _optimization(None, "stop after so many CPU seconds of training", gt=0)
+    settled: int = _optimization(
+        0, "stop when the loss on fresh points has fallen by less than a tenth over so many draws; 0 never", ge=0
+    )
 
     compile: bool | Literal["auto"] = _machine(
         False, "use torch.compile; pays off in long runs (auto in a profile: for engines that gain by it)"
@@ -74,7 +99,7 @@ class Settings(BaseModel):
 
     recalibrate: int = _step(4000, "epochs between calibrations", gt=0)
     calibration_points: int = _step(1024, "points at which errors are measured", gt=0)
-    calibration_candidates: int = _step(50, "how many steps are tried", ge=3)
+    calibration_candidates: int = _step(50, "how many steps are tried", ge=3, le=10_000)
     calibration_smallest: float | None = _step(None, "the least step; else by the number format", gt=0)
     calibration_largest: float | None = _step(None, "the largest step; else by the number format", gt=0)
 
@@ -85,6 +110,7 @@ class Settings(BaseModel):
     device: str = _machine("cpu", "cpu or cuda")
     threads: int | None = _machine(None, "CPU threads; else torch's default", gt=0)
     tensorboard: bool = _machine(False, "write TensorBoard events too")
+    estimate: bool = _machine(False, "estimate the error in the end, which needs no reference and some seconds")
     reference_file: str | None = _machine(None, "a COMSOL data file to score against in addition")
 
 
@@ -92,10 +118,7 @@ def profile_text(profile: str, package: str = "dudx.lab.run") -> tuple[str, str]
     """The text of a profile and where it stands: one that comes with a package, by name, or a file of your own."""
     path = Path(profile)
     if path.suffix == ".toml":
-        try:
-            return path.read_text(encoding="utf-8"), str(path)
-        except OSError as error:
-            raise InputError(f"The profile {profile!r} cannot be read: {error.strerror}.") from error
+        return read_text(path, f"The profile {profile!r} cannot be read: there is no such file."), str(path)
     folder = resources.files(package) / "profiles"
     names = sorted(file.name.removesuffix(".toml") for file in folder.iterdir() if file.name.endswith(".toml"))
     look_up(profile, dict.fromkeys(names), "profile")
@@ -111,6 +134,7 @@ def make_settings(problem: str, profile: str = "cpu", **options: Any) -> Setting
         raise InputError(f"The profile {where!r} is not valid TOML: {error}.") from error
     general = {key: value for key, value in tables.items() if not isinstance(value, dict)}
     special = tables.get(problem.rpartition(":")[2], {})
+    special = special if isinstance(special, dict) else {}  # a number of that name is no setting, which is said below
     own = _defaults(problem)
     given = {key: value for key, value in options.items() if value is not None}
     values = {"seed": 0, **general, **own, **special, **given, "problem": problem}
@@ -131,17 +155,34 @@ def validated(
     values: Mapping[str, Any], text: str = "", where: str = "settings", given: Mapping[str, Any] | None = None
 ) -> Settings:
     """Settings, or one sentence that names the key at fault and the line it stands on."""
-    try:
-        return Settings(**values)
-    except ValidationError as error:
-        fault = error.errors()[0]
-        key = str(fault["loc"][0]) if fault["loc"] else "?"
-        problem = "there is no such setting" if fault["type"] == "extra_forbidden" else fault["msg"].lower()
-        if key in (given or {}):
-            raise InputError(f"The option {key} = {values[key]!r} is not right: {problem}.") from error
-        line = _line_of(key, text, str(values.get("problem", "")).rpartition(":")[2])
-        place = f"{where!r}, line {line}" if line else repr(where)
-        raise InputError(f"In {place}: {key} = {values.get(key)!r} is not right: {problem}.") from error
+    misread = _misread(values)
+    if misread is not None:
+        key, problem = misread
+    else:
+        try:
+            return Settings(**values)
+        except ValidationError as error:
+            fault = error.errors()[0]
+            key = str(fault["loc"][0]) if fault["loc"] else "?"
+            problem = "there is no such setting" if fault["type"] == "extra_forbidden" else fault["msg"].lower()
+    if key in (given or {}):
+        raise InputError(f"The option {key} = {values[key]!r} is not right: {problem}.")
+    line = _line_of(key, text, str(values.get("problem", "")).rpartition(":")[2])
+    place = f"{where!r}, line {line}" if line else repr(where)
+    raise InputError(f"In {place}: {key} = {values.get(key)!r} is not right: {problem}.")
+
+
+def _misread(values: Mapping[str, Any]) -> tuple[str, str] | None:
+    """A setting that would be taken for something else: a truth value for a number, or what files cannot hold."""
+    for key, value in values.items():
+        annotation = Settings.model_fields[key].annotation if key in Settings.model_fields else bool
+        if isinstance(value, bool) and bool not in (annotation, *get_args(annotation)):
+            return key, "a truth value is not a number or a name"
+        if isinstance(value, int) and abs(value) >= 2**63:
+            return key, "it is too large"
+        if isinstance(value, str) and any(unicodedata.category(letter) in ("Cc", "Cs") for letter in value):
+            return key, "it contains characters that cannot be written down"
+    return None
 
 
 def _line_of(key: str, text: str, problem: str) -> int | None:

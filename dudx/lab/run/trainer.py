@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -12,24 +13,31 @@ import torch
 from torch import Tensor, nn
 
 from dudx.errors import InputError
-from dudx.lab.names import look_up
+from dudx.lab.names import look_up, said
 from dudx.lab.problems import Problem
+from dudx.lab.run.batches import Batches
 from dudx.lab.run.checkpoint import Checkpoint, RandomNumbers, Stateful, kept
 from dudx.lab.run.engines import make_engine
+from dudx.lab.run.estimate import estimate
 from dudx.lab.run.evaluation import Evaluation, scored
 from dudx.lab.run.interruption import stop_request
-from dudx.lab.run.networks import networks, sizes_taken
+from dudx.lab.run.least_squares import LeastSquares
+from dudx.lab.run.networks import knowledge_taken, networks, sizes_taken
 from dudx.lab.run.objective import Objective, Part
-from dudx.lab.run.phases import first_phase, second_phase
+from dudx.lab.run.phases import Descent, DivergedError, LineSearch, Phase, first_phase
 from dudx.lab.run.progress import display
 from dudx.lab.run.ranks import OneProcess, Ranks
 from dudx.lab.run.records import Records
 from dudx.lab.run.settings import Settings
+from dudx.lab.run.stopping import Stopping
 from dudx.lab.run.views import Views
+from dudx.lab.run.weighting import Weighting
 
-
-class DivergedError(Exception):
-    """The loss is not finite."""
+#: Steps are calibrated anew when the damping has changed by this factor: the network is then in another regime, and
+#: stale steps have cost a factor of 100 in accuracy.
+_REGIME = 10.0
+#: Epochs between looks at the weights of the parts, where they are found automatically.
+_REWEIGH = 100
 
 
 class Trainer:
@@ -56,21 +64,50 @@ class Trainer:
         self.engine = make_engine(settings.engine, settings.accuracy, self.engine_generator, ignoring)
         self.unknowns = nn.ParameterDict(dict(problem.unknowns or {})).to(self.device, self.dtype)
         self.parameters = [*self.model.parameters(), *self.unknowns.parameters()]
-        self.optimizer, self.schedule = first_phase(settings, self.parameters)
-        self.lbfgs = second_phase(self.parameters) if settings.lbfgs_epochs else None
+        many = ranks is not None
+        self.optimizer, self.schedule = first_phase(settings, self.parameters, self.ranks.sum if many else None)
         self.calibration_points = problem.domain.sobol(
             settings.calibration_points, settings.seed, self.device, self.dtype
         )
         self.views = Views(
             self.model, self.calibration_points, isolating=self.engine.coupled == "refuse" and not ignoring
         )
+        if settings.estimate and (problem.outputs != 1 or self.views.isolating):
+            raise InputError(
+                "The error is estimated for one unknown function and networks without influence between samples; leave "
+                "out --estimate."
+            )
         self.ranks.same_start(self.model, self.unknowns, self.calibration_points)
+        self.first, self.second = self._first_phase(), self._second_phase()
+        self.batches = Batches(self.objective, settings.resample, self.generator, self._residual_size)
+        self.stopping = Stopping(settings.settled, settings.seconds)
+        self.weighting = Weighting(self.objective, self.parameters)
         self.evaluation = Evaluation(problem, self.model, self.views, settings.reference_file)
-        self.records = Records(folder, settings, self.objective.names, self.unknowns)
+        self.records = Records(folder, settings, self.objective.names, self.unknowns, self.first.damping is not None)
         self.checkpoint = Checkpoint(folder, settings.problem, self._parts())
         self.epochs = settings.epochs + settings.lbfgs_epochs
         self.epoch = 0
         self.seconds = 0.0
+        #: The damping that the engine's steps were calibrated at.
+        self.calibrated_at: float | None = None
+
+    def _first_phase(self) -> Phase:
+        s = self.settings
+        automatic = s.weights == "auto"
+        if self.schedule is not None or self.optimizer is None:
+            return Descent(self.optimizer, self.schedule, self._gradient)  # type: ignore[arg-type]
+        if automatic and not isinstance(self.ranks, OneProcess):
+            raise InputError(
+                f"With the optimizer {s.optimizer!r} in several processes the weights of the loss must be given; use "
+                "weights = fixed."
+            )
+        seen, generator = self.views.training, self.engine_generator
+        return LeastSquares(self.optimizer, seen, lambda: self.engine, generator, self.ranks, automatic)
+
+    def _second_phase(self) -> Phase | None:
+        return (
+            LineSearch(self.parameters, self._gradient, self.engine_generator) if self.settings.lbfgs_epochs else None
+        )
 
     # -- what a checkpoint keeps ---------------------------------------------------------------------------------
 
@@ -79,23 +116,35 @@ class Trainer:
             "loop": self,
             "model": self.model,
             "unknowns": self.unknowns,
-            "optimizer": self.optimizer,
-            "schedule": self.schedule,
+            **self.first.stateful,
+            **({} if self.second is None else self.second.stateful),
             "random": RandomNumbers(self.device, points=self.generator, engine=self.engine_generator),
             "records": self.records,
         }
-        return parts if self.lbfgs is None else {**parts, "lbfgs": self.lbfgs}
+        if self.settings.weights == "auto":
+            parts["weighting"] = self.weighting  # before the batches, which are made with its weights
+        if self.settings.resample > 1:
+            parts["batches"] = self.batches
+        if self.settings.settled:
+            parts["stopping"] = self.stopping
+        return parts
 
     def state_dict(self) -> dict[str, Any]:
         engine = kept(self.engine.state, f"the engine {self.settings.engine!r}")
-        return {"epoch": self.epoch, "seconds": self.seconds, "engine": engine}
+        times = {"seconds": self.seconds, "cpu_seconds": self.stopping.spent}
+        return {"epoch": self.epoch, **times, "engine": engine, "calibrated_at": self.calibrated_at}
 
     def load_state_dict(self, state: Mapping[str, Any], /) -> None:
         self.epoch, self.seconds = state["epoch"], state["seconds"]
+        # Checkpoints of earlier versions do not have these.
+        self.stopping.spent, self.calibrated_at = state.get("cpu_seconds", 0.0), state.get("calibrated_at")
+        if not 0 <= self.epoch <= self.epochs:
+            raise ValueError(f"it is of epoch {self.epoch} of {self.epochs}")
         self.engine = self.engine.with_state(state["engine"])
 
     def save(self) -> None:
         """Write the checkpoint, and tell who wants to know."""
+        self.records.write_calibrations()
         self.checkpoint.save()
         if self.saved is not None:
             self.saved()
@@ -108,12 +157,14 @@ class Trainer:
         if self.epoch == 0:
             self.save()
         self.began = time.perf_counter() - self.seconds
-        status = "finished"
+        status, stopped = "finished", None
         try:
-            with stop_request() as stop, display(self.settings.problem, self.epochs, self.epoch) as shown:
-                while self.epoch < self.epochs and status == "finished":
+            with stop_request() as stop, display(self.settings.problem, *self._extent()) as shown:
+                while self.epoch < self.epochs and status == "finished" and stopped is None:
                     self._epoch()
-                    shown.update(self.epoch, self.records.facts(self.engine.shown))
+                    stopped = self.ranks.same(self.stopping.reason)
+                    over = stopped is not None or self.epoch == self.epochs
+                    shown.update(self._progress(), self._facts(), over)
                     if self.ranks.any(stop()):
                         status = "interrupted"
                         self.save()
@@ -126,48 +177,70 @@ class Trainer:
             self.save()
         elif status == "diverged":  # what is left to look at is the last network that was saved
             self.checkpoint.load()
-        return self._result(status, reached)
+        return self._result(status, reached, stopped or "epochs")
+
+    def _extent(self) -> tuple[str, float, float]:
+        """What the progress is counted in, how much of it there is, and how much is done."""
+        limit = self.settings.seconds
+        return ("epoch", self.epochs, self.epoch) if limit is None else ("second", limit, self.stopping.spent)
+
+    def _progress(self) -> float:
+        return self._extent()[2]
+
+    def _facts(self) -> dict[str, str]:
+        damping = self._phase.damping
+        facts = self.records.facts(self.engine.shown)
+        return facts if damping is None else {**facts, "damping": f"{damping:.0e}"}
+
+    @property
+    def _phase(self) -> Phase:
+        return self.first if self.second is None or self.epoch < self.settings.epochs else self.second
 
     def _epoch(self) -> None:
-        if self.epoch % self.settings.recalibrate == 0:
+        began, phase = time.process_time(), self._phase
+        if self._calibration_due(phase.damping):
             self.calibrate()
-        parts = self.objective.draw(self.generator)
-        in_first_phase = self.epoch < self.settings.epochs
-        learning_rate = self.optimizer.param_groups[0]["lr"] if in_first_phase else 1.0
-        loss, by_name = self.first_step(parts) if in_first_phase else self._second_step(parts)
+        parts, fresh = self.batches.at(self.epoch)
+        if self._weights_due(phase):
+            self.weighting.update(parts, self.views.training, self.engine)
+            parts = self.batches.reweighed()
+        learning_rate = phase.learning_rate
+        loss, by_name = phase.step(parts)
+        if fresh:
+            self.stopping.add(loss)
         self.epoch += 1
         self.seconds = time.perf_counter() - self.began
-        evaluating = self.epoch % self.settings.evaluate_every == 0 or self.epoch == self.epochs
+        self.stopping.spent += time.process_time() - began
+        last = self.epoch == self.epochs or self.stopping.reason is not None
+        evaluating = self.epoch % self.settings.evaluate_every == 0 or last
         if evaluating or self.epoch % self.settings.log_every == 0 or self.epoch == 1:
             self.records.add_losses(loss, by_name)
             scores = self.evaluation.scores() if evaluating else {}
-            self.records.add_row(self.epoch, self.seconds, learning_rate, self.engine.shown, scores)
+            self.records.add_row(
+                self.epoch, self.seconds, learning_rate, self.engine.shown, scores, phase.damping, self.stopping.spent
+            )
 
     def first_step(self, parts: list[Part]) -> tuple[float, Mapping[str, Tensor]]:
         """A step of the main optimizer; returns the loss before it, and its parts."""
-        loss, by_name = self._gradient(self.optimizer, parts)
-        self.optimizer.step()
-        self.schedule.step()
-        return loss, by_name
+        return self.first.step(parts)
 
-    def _second_step(self, parts: list[Part]) -> tuple[float, Mapping[str, Tensor]]:
-        assert self.lbfgs is not None
-        # The line search compares losses, so every look at the batch must use the same random steps.
-        state = self.engine_generator.get_state()
-        seen: list[tuple[float, Mapping[str, Tensor]]] = []
+    def _calibration_due(self, damping: float | None) -> bool:
+        """At regular intervals and, with an optimizer that has a damping, whenever that is in another regime."""
+        if self.epoch % self.settings.recalibrate == 0:
+            return True
+        if damping is None or self.calibrated_at is None or not self.records.calibrations:
+            return False
+        return not 1 / _REGIME < damping / self.calibrated_at < _REGIME
 
-        def closure() -> float:
-            self.engine_generator.set_state(state)
-            seen.append(self._gradient(self.lbfgs, parts))
-            return seen[-1][0]
+    def _weights_due(self, phase: Phase) -> bool:
+        """Whether the weights are looked at anew; an optimizer that takes terms does so by itself."""
+        by_gradients = not isinstance(phase, LeastSquares)
+        return self.settings.weights == "auto" and by_gradients and self.epoch % _REWEIGH == 0
 
-        self.lbfgs.step(closure)  # type: ignore[arg-type]
-        return seen[0]
+    def _residual_size(self, points: Tensor) -> Tensor:
+        return self.objective.size(self.views.anywhere(), points, self.engine)
 
-    def _gradient(
-        self, optimizer: torch.optim.Optimizer | None, parts: list[Part]
-    ) -> tuple[float, Mapping[str, Tensor]]:
-        assert optimizer is not None
+    def _gradient(self, optimizer: torch.optim.Optimizer, parts: list[Part]) -> tuple[float, Mapping[str, Tensor]]:
         optimizer.zero_grad(set_to_none=True)
         total, by_name = self.ranks.gradient(self._share, parts, self.parameters, self.engine_generator)
         loss = float(total)
@@ -181,6 +254,7 @@ class Trainer:
     def calibrate(self) -> None:
         """Let the engine set its steps for the network as it is now, if it has any, and record the searches."""
         s = self.settings
+        self.calibrated_at = self._phase.damping
         # Points of a generator of its own: which derivatives occur does not depend on them.
         parts = self.objective.draw(torch.Generator(self.device).manual_seed(s.seed))
         self.engine = self.engine.calibrated(
@@ -194,7 +268,7 @@ class Trainer:
         self.records.add_calibrations(self.epoch, self.engine.calibrations)
         self.engine = self.engine.with_state(self.ranks.same(self.engine.state))
 
-    def _result(self, status: str, reached: int) -> dict[str, Any]:
+    def _result(self, status: str, reached: int, stopped: str) -> dict[str, Any]:
         arrays = self.evaluation.arrays()
         facts = {
             "epochs": self.epoch,
@@ -204,8 +278,14 @@ class Trainer:
             "compile_seconds": self.objective.compile_seconds,
             "parameters": sum(p.numel() for p in self.parameters),
         }
+        if self.settings.seconds is not None:
+            facts["cpu_seconds"] = self.stopping.spent
         if status == "diverged":
             facts["diverged_at"] = reached
+        elif status == "finished":
+            facts["stopped"] = stopped
+        if self.settings.estimate and status != "diverged":
+            facts["estimate"] = asdict(estimate(self.problem, self.model, self.engine, seed=self.settings.seed))
         if file_scores := self.evaluation.file_scores():
             facts["file_reference"] = file_scores
         return self.records.write_result(scored(arrays), arrays, facts)
@@ -217,11 +297,15 @@ def _network(problem: Problem, settings: Settings) -> nn.Module:
     shape = {
         **sizes_taken(maker, settings.width, settings.depth),
         "bounds": problem.domain.bounds if rescaled else None,
+        **knowledge_taken(maker, problem),
     }
     try:
-        return maker(len(problem.inputs), problem.outputs, **shape)
-    except TypeError as error:
+        made = maker(len(problem.inputs), problem.outputs, **shape)
+        if not isinstance(made, nn.Module):
+            raise TypeError(f"it is a {type(made).__name__}, not a torch module")
+        return made
+    except (Exception, SystemExit) as error:  # of the user's code
         raise InputError(
             f"The network {settings.network!r} cannot be made from (inputs, outputs, "
-            f"{', '.join(f'{key}=...' for key in shape)}): {error}."
+            f"{', '.join(f'{key}=...' for key in shape)}): {said(error)}."
         ) from error

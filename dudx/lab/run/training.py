@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -11,10 +11,13 @@ import torch
 
 from dudx.errors import InputError
 from dudx.lab import storage
+from dudx.lab.files import remove_unfinished
 from dudx.lab.locks import locked
 from dudx.lab.problems import problem as problem_named
 from dudx.lab.run.checkpoint import FILE as CHECKPOINT
-from dudx.lab.run.folder import LOCK, make_run_folder, settings_of
+from dudx.lab.run.checkpoint import Checkpoint
+from dudx.lab.run.folder import LOCK, abandon, begin_run, settings_of
+from dudx.lab.run.preflight import check_machine
 from dudx.lab.run.ranks import Ranks
 from dudx.lab.run.settings import Settings, validated
 from dudx.lab.run.trainer import Trainer
@@ -40,37 +43,76 @@ def train(
         lock: refuse a folder that another process trains in; False where the caller holds its lock.
     """
     folder = Path(out)
+    begun = _begun(folder, settings, resume)
+    if settings.threads:
+        torch.set_num_threads(settings.threads)
+    keep_freed_memory()
+    # Everything that can be wrong with the settings comes to light here, before the folder is made.
+    problem = problem_named(settings.problem)
+    check_machine(problem, settings)
+    trainer = Trainer(problem, settings, folder, ranks, saved)
+    with _place(folder), locked(folder / LOCK) if lock else contextlib.nullcontext():
+        # Once more: another process may have begun or finished a run here before this one held the lock.
+        begun = _begun(folder, settings, resume)
+        remove_unfinished(folder)
+        if begun:
+            trainer.checkpoint.load()
+        else:
+            begin_run(folder, settings)
+        try:
+            return trainer.run()
+        except Exception:
+            if not begun and trainer.epoch == 0:  # what was wrong with it came to light in the first step only
+                abandon(folder)
+            raise
+
+
+def _begun(folder: Path, settings: Settings, resume: bool) -> bool:
+    """Whether the folder holds a checkpoint; that it may be used as it is asked for."""
     begun = (folder / CHECKPOINT).exists()  # a run that was killed before its first one has nothing to lose
     if resume:
         settings_of(folder, settings.model_dump())
     elif begun:
         raise InputError(f"There is a run in {str(folder)!r} already; go on with --resume or choose another --out.")
-    if settings.threads:
-        torch.set_num_threads(settings.threads)
-    keep_freed_memory()
-    # Everything that can be wrong with the settings comes to light here, before the folder is made.
-    trainer = Trainer(problem_named(settings.problem), settings, folder, ranks, saved)
-    if not begun:
-        make_run_folder(folder, settings)
-    with locked(folder / LOCK) if lock else contextlib.nullcontext():
-        if begun:
-            trainer.checkpoint.load()
-        return trainer.run()
+    return begun
+
+
+@contextlib.contextmanager
+def _place(folder: Path) -> Iterator[None]:
+    """The folder, which is made; one that nothing came to stand in is removed again, with those made for it."""
+    made = [place for place in (folder, *folder.parents) if not place.exists()]
+    storage.make_folder(folder)
+    try:
+        yield
+    finally:
+        for place in made:
+            with contextlib.suppress(OSError):  # there is something in it
+                place.rmdir()
 
 
 def calibrate(settings: Settings, run: Path | None = None) -> list[dict[str, Any]]:
     """The searches by which an engine sets its steps on a fresh network, or on that of a run with such settings."""
-    trainer = Trainer(problem_named(settings.problem), settings, Path())
+    problem = problem_named(settings.problem)
+    check_machine(problem, settings)
+    trainer = Trainer(problem, settings, Path())
     if run is not None:
-        trainer.model.load_state_dict(storage.read_checkpoint(run / CHECKPOINT)["model"])
+        Checkpoint(run, settings.problem, {"model": trainer.model}).load()
     trainer.calibrate()
     return trainer.records.calibrations
 
 
 def settings_to_calibrate(run: Path, problem: str, chosen: Mapping[str, Any]) -> Settings:
     """A run's settings, with another choice of what has to do with its steps only."""
-    for key in chosen:
-        if not key.startswith("calibration_") and key not in ("engine", "accuracy", "seed"):
-            raise InputError(f"The network of a run was made with its own {key}; leave out --set {key}.")
     stored = settings_of(run, {"problem": problem})
-    return validated({**stored.model_dump(), **chosen}, given=chosen)
+    for key, value in chosen.items():
+        if not key.startswith("calibration_") and key not in ("engine", "accuracy", "seed"):
+            if key == "network" and value == stored.network:
+                continue
+            raise InputError(f"The network of a run was made with its own {key}; leave out --set {key}.")
+    if ":" in stored.network and "network" not in chosen:
+        raise InputError(
+            f"The run in {str(run)!r} has a network of its own, and reading a folder imports nothing; add "
+            f"--set network={stored.network} to import it."
+        )
+    unused = {"optimizer": "adam", "reference_file": None}  # which might be imported and read
+    return validated({**stored.model_dump(), **unused, **chosen}, given=chosen)

@@ -37,6 +37,10 @@ class Views:
         """The function whose derivatives steps are calibrated for, at the points of the context."""
         return isolate(self.model, self.at_rest, update_statistics=False) if self.isolating else self.model
 
+    def anywhere(self) -> Model:
+        """The function at any points while the network is trained, seen against the context at rest."""
+        return frozen(self.model, self.at_rest, update_statistics=False) if self.isolating else self.model
+
     def evaluation(self) -> Model:
         """The function that the trained network is, its module being in evaluation mode."""
         if coupled(self.model, self.at_rest):

@@ -11,6 +11,7 @@ import os
 import re
 import signal
 import threading
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import replace
@@ -21,10 +22,11 @@ from dudx.errors import InputError
 from dudx.lab import storage
 from dudx.lab.locks import locked
 from dudx.lab.names import look_up
-from dudx.lab.problems import problems
+from dudx.lab.problems import problem
 from dudx.lab.run.engines import engine_kind
 from dudx.lab.run.networks import networks
 from dudx.lab.run.optimizers import optimizers
+from dudx.lab.run.preflight import check_machine
 from dudx.lab.run.settings import make_settings
 from dudx.lab.sweep.progress import SweepProgress
 from dudx.lab.sweep.runs import Outcome, Run, Work, outcome
@@ -40,6 +42,9 @@ def grid(profile: str = "cpu", **axes: Any) -> list[Run]:
     """
     varied = {key: value for key, value in axes.items() if isinstance(value, Sequence) and not isinstance(value, str)}
     fixed = {key: value for key, value in axes.items() if key not in varied}
+    empty = next((key for key, value in varied.items() if not len(value)), None)
+    if empty is not None:
+        raise InputError(f"A sweep over {empty} needs at least one value of it.")
     runs = []
     for values in itertools.product(*varied.values()):
         chosen = dict(zip(varied, values, strict=True))
@@ -129,7 +134,7 @@ def cores() -> int:
 def _check(runs: Sequence[Run], workers: int | None, ray: str | None, gpus_per_run: float, retries: int) -> None:
     """Find what would make every run fail before the first one begins."""
     names = [run.name for run in runs]
-    double = next((name for name in names if names.count(name) > 1), None)
+    double = next((name for name, times in Counter(names).items() if times > 1), None)
     if double is not None:
         raise InputError(f"Two runs of the sweep are named {double!r}; each needs a folder of its own.")
     for name in names:
@@ -143,8 +148,10 @@ def _check(runs: Sequence[Run], workers: int | None, ray: str | None, gpus_per_r
         raise InputError(f"A run uses one GPU or a share of one, 0 to 1; got {gpus_per_run}.")
     if gpus_per_run and ray is None:
         raise InputError("GPUs are dealt out by Ray; add --ray local for those of this machine.")
+    made = {name: problem(name) for name in dict.fromkeys(run.settings.problem for run in runs)}
     for settings in (run.settings for run in runs):
-        look_up(settings.problem, problems(), "problem")
+        if ray is None:  # the nodes of a cluster may have more
+            check_machine(made[settings.problem], settings)
         engine_kind(settings.engine)
         look_up(settings.network, networks(), "network")
         look_up(settings.optimizer, optimizers(), "optimizer")

@@ -7,8 +7,11 @@ checkpoint.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
+import secrets
+import shutil
 import socket
 import sys
 import tempfile
@@ -19,10 +22,15 @@ from pathlib import Path
 from typing import Any
 
 from dudx.errors import DudxError, InputError
+from dudx.lab.files import StorageError
+from dudx.lab.locks import LockedError, locked
 from dudx.lab.run.folder import packed, unpack
 from dudx.lab.sweep.runs import Run, Work, execute, sentence, write_death
 
 Files = dict[str, bytes]
+
+#: A task's folder, and the file in it that is locked as long as the task is alive.
+_PREFIX, _ALIVE = "dudx-task-", "alive.lock"
 
 _SECONDS_BETWEEN_LOOKS = 1.0
 _SECONDS_TO_ANSWER = 5.0
@@ -34,6 +42,8 @@ def work(
     runs: Sequence[Run], folder: Path, address: str, workers: int | None, gpus_per_run: float, retries: int
 ) -> Work:
     """Have the runs done by tasks on a cluster."""
+    if address == "local":
+        _ask_for_token()
     ray = _ray()
     with _connected(ray, address, runs, workers, gpus_per_run):
         mailbox = _mailbox(ray)
@@ -122,7 +132,8 @@ def _execute(run: Run, files: Files, mailbox: Any, path: list[str]) -> tuple[str
     """The task: as a worker of this machine does it, but in a folder that travels."""
     ray = _ray()
     sys.path.extend(entry for entry in path if entry not in sys.path)
-    with tempfile.TemporaryDirectory(prefix="dudx-") as name:
+    _remove_abandoned()
+    with tempfile.TemporaryDirectory(prefix=_PREFIX) as name, locked(Path(name) / _ALIVE):
         folder = Path(name) / "run"
         unpack(files, folder)
 
@@ -135,6 +146,29 @@ def _execute(run: Run, files: Files, mailbox: Any, path: list[str]) -> tuple[str
             return "failed", sentence(error)
         post()
     return done.status, None
+
+
+def _remove_abandoned() -> None:
+    """Remove the folders that tasks of this node left behind when they were killed."""
+    for place in Path(tempfile.gettempdir()).glob(f"{_PREFIX}*"):
+        if not (place / _ALIVE).exists():  # being made or removed, or not ours
+            continue
+        with contextlib.suppress(LockedError, StorageError):
+            with locked(place / _ALIVE):
+                pass
+            shutil.rmtree(place, ignore_errors=True)
+
+
+def _ask_for_token() -> None:
+    """Have a cluster that is started here do what it is told by this program only.
+
+    Ray listens on all interfaces of a machine, whatever address it is given, and runs the code it is sent. Who does not
+    know the token, made for this cluster alone, is refused. Ray reads the mode when it is imported; where it has been
+    already, it asks for a token by itself.
+    """
+    if "ray" not in sys.modules:
+        os.environ.setdefault("RAY_AUTH_MODE", "token")
+    os.environ.setdefault("RAY_AUTH_TOKEN", secrets.token_hex(32))
 
 
 def _last_line(error: Exception) -> str:

@@ -11,9 +11,11 @@ from typing import Any, Literal
 
 from dudx.errors import DudxError, InputError
 from dudx.lab import storage
+from dudx.lab.files import remove_unfinished
 from dudx.lab.locks import locked
-from dudx.lab.run.folder import LOCK
-from dudx.lab.run.settings import Settings, from_toml
+from dudx.lab.run.folder import LOCK, stored_settings
+from dudx.lab.run.records import CONFIG, RESULT, read_result
+from dudx.lab.run.settings import Settings
 from dudx.lab.run.training import train
 from dudx.private_torch import forget_compiled_code
 
@@ -36,7 +38,7 @@ class Run:
     def own_code(self) -> bool:
         """Whether the user's code takes part, which may keep things in its modules from one run to the next."""
         chosen = self.settings
-        names = (chosen.problem, chosen.engine, chosen.network, chosen.optimizer)
+        names = (chosen.problem, chosen.engine, chosen.network, chosen.optimizer, chosen.sampling)
         return any(":" in name and not name.startswith("torch.") for name in names)
 
 
@@ -58,16 +60,16 @@ class Outcome:
 
 def outcome(run: Run, folder: Path) -> Outcome:
     """What a run's folder says of it; a folder that holds another run is refused."""
-    config = folder / "config.toml"
-    if config.exists():
-        _refuse_other(folder, from_toml(config.read_text(encoding="utf-8"), str(config)), run.settings)
-    result = storage.read_json(folder / "result.json") if (folder / "result.json").exists() else None
+    begun = (folder / CONFIG).exists()
+    if begun:
+        _refuse_other(folder, stored_settings(folder), run.settings)
+    result = read_result(folder) if (folder / RESULT).exists() else None
     if result is not None and result["status"] in ("finished", "diverged"):
         return Outcome(run.name, run.settings, result["status"], result)
     if (folder / "error.txt").exists():
-        reason = (folder / "error.txt").read_text(encoding="utf-8").strip()
+        reason = (folder / "error.txt").read_text(encoding="utf-8", errors="replace").strip()
         return Outcome(run.name, run.settings, "failed", result, reason)
-    return Outcome(run.name, run.settings, "interrupted", result, "stopped" if config.exists() else "not begun")
+    return Outcome(run.name, run.settings, "interrupted", result, "stopped" if begun else "not begun")
 
 
 def _refuse_other(folder: Path, stored: Settings, wanted: Settings) -> None:
@@ -99,7 +101,7 @@ def execute(run: Run, folder: Path, saved: Callable[[], None] | None = None) -> 
             forget_compiled_code()
         begun = (folder / "checkpoint.pt").exists()
         if not begun:
-            (folder / "config.toml").unlink(missing_ok=True)
+            (folder / CONFIG).unlink(missing_ok=True)
         with (
             (folder / "train.log").open("a", encoding="utf-8") as log,
             contextlib.redirect_stdout(log),
@@ -115,13 +117,13 @@ def execute(run: Run, folder: Path, saved: Callable[[], None] | None = None) -> 
 
 def _tidy(folder: Path) -> None:
     """Remove what an earlier attempt says of its failure, and files it was killed in the middle of writing."""
-    for path in (folder / "error.txt", *folder.glob(".*.[0-9]*")):
-        path.unlink(missing_ok=True)
+    (folder / "error.txt").unlink(missing_ok=True)
+    remove_unfinished(folder)
 
 
 def write_death(folder: Path, attempts: int, how: str) -> None:
     """Note in a run's folder that the processes which worked on it died, and that it was given up."""
-    folder.mkdir(parents=True, exist_ok=True)
+    storage.make_folder(folder)
     _write_failure(folder, f"Its process died, in attempt {attempts} of {attempts} by {how}.")
 
 

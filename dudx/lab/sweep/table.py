@@ -17,6 +17,7 @@ from dudx.errors import InputError
 from dudx.lab import storage
 from dudx.lab.sweep.runs import Outcome
 
+_MOST_SEEDS = 10_000
 COLUMNS = [
     *("name", "problem", "engine", "seed", "status"),
     *("l2_relative", "smape", "max_error", "seconds", "epochs", "step", "reason"),
@@ -105,7 +106,10 @@ def parsed_seeds(text: str) -> list[int]:
         first, dash, last = word.strip().partition("-")
         if not first.isdecimal() or (dash and not last.isdecimal()):
             raise InputError(f"Seeds are given as 0-4 or 0,1,2; got {text!r}.")
-        seeds.extend(range(int(first), int(last if dash else first) + 1))
+        begin, end = int(first), int(last if dash else first)
+        if max(begin, end) >= 2**63 or len(seeds) + end - begin >= _MOST_SEEDS:
+            raise InputError(f"The seeds {text!r} are too large or too many; a sweep has {_MOST_SEEDS} at most.")
+        seeds.extend(range(begin, end + 1))
     if not seeds or len(set(seeds)) < len(seeds):
         raise InputError(f"The seeds {text!r} must be at least one, and each but once.")
     return seeds

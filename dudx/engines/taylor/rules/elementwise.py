@@ -130,13 +130,23 @@ elementwise(torch.reciprocal, Tensor.reciprocal)(power(-1))
 elementwise(torch.square, Tensor.square)(power(2))
 
 
-@elementwise(torch.erf, Tensor.erf)
+@elementwise(torch.erf, Tensor.erf, torch.special.erf)
 def erf(x: Tensor, n: int) -> list[Tensor]:
     bell = 2 / math.sqrt(math.pi) * torch.exp(-x * x)
     hermite = [torch.ones_like(x), 2 * x]
     for k in range(2, n + 1):
         hermite.append(2 * x * hermite[-1] - 2 * (k - 1) * hermite[-2])
     return [torch.erf(x), *((-1) ** k * hermite[k] * bell for k in range(n))]
+
+
+@elementwise(torch.erfc, Tensor.erfc, torch.special.erfc)
+def erfc(x: Tensor, n: int) -> list[Tensor]:
+    return [torch.erfc(x), *(-slope for slope in erf(x, n)[1:])]
+
+
+@taylor_rule(torch.hypot, Tensor.hypot)
+def hypot(a: Any, b: Any) -> Jet:
+    return torch.sqrt(a * a + b * b)  # type: ignore[return-value]
 
 
 def _kinked(value: Tensor, slope: Tensor, n: int) -> list[Tensor]:

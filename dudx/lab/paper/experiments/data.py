@@ -39,10 +39,7 @@ class Data:
         path = self.folder / name
         if not path.exists():
             raise InputError(f"There is no file {str(path)!r}; run the experiment again to collect it.")
-        try:
-            rows: list[dict[str, Any]] = list(storage.read_table(path))
-        except (UnicodeDecodeError, csv.Error) as error:
-            raise InputError(f"{str(path)!r} is damaged: {error}.") from error
+        rows: list[dict[str, Any]] = list(storage.read_table(path))
         if not rows:
             raise InputError(f"{str(path)!r} is damaged: it has no rows.")
         for line, row in enumerate(rows, 2):

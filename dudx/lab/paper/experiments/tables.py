@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import io
+import re
 import statistics
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -43,9 +44,9 @@ class Table:
     def markdown(self) -> str:
         """The table in Markdown, caption above, notes below."""
         marks = ["---" if number < self.words else "---:" for number in range(len(self.columns))]
-        lines = [self.caption, "", _line(self.columns), _line(marks)]
+        lines = [escaped(self.caption), "", _line(self.columns), _line(marks)]
         lines += [_line([str(cell) for cell in row]) for row in self.cells]
-        lines += [text for note in self.notes for text in ("", note)]
+        lines += [text for note in self.notes for text in ("", escaped(note))]
         return "\n".join(lines) + "\n"
 
     def csv(self) -> str:
@@ -58,7 +59,13 @@ class Table:
 
 
 def _line(words: Sequence[str]) -> str:
-    return "| " + " | ".join(word.replace("|", r"\|") for word in words) + " |"
+    return "| " + " | ".join(escaped(word).replace("|", r"\|") for word in words) + " |"
+
+
+def escaped(text: str) -> str:
+    """A text in Markdown that shows as it reads: names and reasons that users wrote are neither tags nor links."""
+    without_tags = re.sub(r"<(?=[A-Za-z/!?])", "&lt;", " ".join(text.splitlines()))
+    return re.sub(r"\](?=[(\[:])", r"\]", without_tags)
 
 
 # -- how numbers read ------------------------------------------------------------------------------------------------

@@ -6,10 +6,10 @@ import itertools
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from dudx.lab import storage
 from dudx.lab.paper.experiments.base import CsvRows, Found
 from dudx.lab.paper.experiments.data import Data
 from dudx.lab.paper.experiments.statistics import Seeds
+from dudx.lab.run.records import CALIBRATIONS, read_calibrations
 
 RUNS, STEPS = "runs.csv", "steps.csv"
 _SETTINGS = ("problem", "engine", "network", "coupled", "recalibrate", "seed")
@@ -41,8 +41,8 @@ def step_rows(found: Found) -> list[dict[str, Any]]:
     """The calibrated steps of every run, by order; evenly thinned where there are many."""
     rows = []
     for outcome in found.outcomes:
-        path = found.runs / outcome.name / "calibrations.json"
-        searches = storage.read_json(path) if path.exists() else []
+        folder = found.runs / outcome.name
+        searches = read_calibrations(folder) if (folder / CALIBRATIONS).exists() else []
         for order in sorted({search["order"] for search in searches}):
             of_order = [search for search in searches if search["order"] == order]
             for search in itertools.islice(of_order, None, None, -(-len(of_order) // _CALIBRATIONS_KEPT)):

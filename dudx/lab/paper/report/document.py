@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from dudx.lab.paper.experiments.tables import Table
+from dudx.lab.paper.experiments.tables import Table, escaped
 
 
 @dataclass(frozen=True)
@@ -29,10 +29,10 @@ class Document:
 
     def markdown(self, beside: Path) -> str:
         """The report as Markdown, pictures linked relative to the folder `beside`."""
-        parts = [f"# {self.title}", *self.introduction]
+        parts = [f"# {escaped(self.title)}", *map(escaped, self.introduction)]
         for section in self.sections:
-            parts += [f"## {section.title}", *section.paragraphs]
+            parts += [f"## {escaped(section.title)}", *map(escaped, section.paragraphs)]
             parts += [table.markdown().rstrip("\n") for table in section.tables]
             if section.picture is not None:
-                parts.append(f"![{section.title}]({section.picture.relative_to(beside).as_posix()})")
+                parts.append(f"![{escaped(section.title)}]({section.picture.relative_to(beside).as_posix()})")
         return "\n\n".join(parts) + "\n"

@@ -16,6 +16,7 @@ from typing import Any
 
 from dudx.errors import InputError
 from dudx.lab import storage
+from dudx.lab.files import SUMS, digest, sums
 from dudx.lab.locks import locked
 from dudx.lab.paper.experiments import Experiment, experiments
 from dudx.lab.paper.experiments.base import Found, Measurement
@@ -27,6 +28,9 @@ from dudx.lab.sweep import politely_stopped, run_sweep
 from dudx.lab.sweep.runs import Outcome, Run
 
 Result = Mapping[str, Any]
+
+#: The key under which a measurement keeps the sum of all else it says.
+_SUM = "sha256"
 
 
 @dataclass
@@ -114,8 +118,18 @@ def distinct(runs: Any) -> list[Run]:
 def known(measurement: Measurement, folder: Path) -> Result | None:
     """What was measured before; None where nothing was, or where it failed and deserves another attempt."""
     path = folder / measurement.file
-    result = storage.read_json(path)["result"] if path.exists() else None
+    result = _stored(path)["result"] if path.exists() else None
     return None if result is None or result["status"] == "failed" else result
+
+
+def _stored(path: Path) -> dict[str, Any]:
+    """A measurement that was kept, if it is still what was written."""
+    found = storage.read_json(path, dict, {"result": dict, "environment": dict})
+    expected = found.pop(_SUM, None)
+    whole = found.keys() == {"function", "arguments", "result", "environment"} and "status" in found["result"]
+    if not whole or expected not in (None, digest(storage.json_text(found).encode())):
+        raise storage.DamagedError(f"{str(path)!r} is damaged; delete it to measure it again.")
+    return found
 
 
 def measured(wanted: Mapping[str, Measurement], folder: Path, stopped: bool) -> dict[str, Result]:
@@ -157,8 +171,9 @@ def _skipped(measurement: Measurement, results: Mapping[str, Result]) -> Result 
 
 
 def _keep(measurement: Measurement, result: Result, folder: Path) -> None:
-    content = {"function": measurement.function, "arguments": measurement.arguments, "result": result}
-    storage.write_json(folder / measurement.file, {**content, "environment": _here()})
+    content: dict[str, Any] = {"function": measurement.function, "arguments": measurement.arguments, "result": result}
+    content["environment"] = _here()
+    storage.write_json(folder / measurement.file, {**content, _SUM: digest(storage.json_text(content).encode())})
 
 
 def _here() -> dict[str, Any]:
@@ -191,20 +206,23 @@ def _found(
 def collect(experiment: Experiment, found: Found, out: Path) -> None:
     """Write the data of an experiment, with the settings of everything they come from."""
     folder = out / "data" / experiment.name
-    for name, content in experiment.collect(found).items():
+    collected = experiment.collect(found)
+    for name, content in collected.items():
         write_data(folder / name, content)
     settings = {outcome.name: outcome.settings.model_dump(exclude_none=True) for outcome in found.outcomes}
     arguments = {m.name: {"function": m.function, **m.arguments} for m, _ in found.measured}
     write_data(folder / CONFIGS, {**settings, **arguments})
     write_data(folder / ENVIRONMENT, _environments(found, out))
+    names = (*collected, CONFIGS, ENVIRONMENT)
+    write(folder / SUMS, sums({name: (folder / name).read_bytes() for name in names}).encode())
 
 
 def _environments(found: Found, out: Path) -> dict[str, dict[str, Any]]:
     """Where the numbers come from: each machine and version once, with the number of runs or measurements."""
     paths = [found.runs / outcome.name / "environment.json" for outcome in found.outcomes]
-    every = [storage.read_json(path) for path in paths if path.exists()]
+    every = [storage.read_json(path, dict) for path in paths if path.exists()]
     stored = [out / "measurements" / m.file for m, _ in found.measured]
-    every += [storage.read_json(path)["environment"] for path in stored if path.exists()]
+    every += [_stored(path)["environment"] for path in stored if path.exists()]
     counted: dict[str, dict[str, Any]] = {}
     for values in every:
         kept = {key: value for key, value in values.items() if key not in ("seed", "threads")}

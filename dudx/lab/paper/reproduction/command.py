@@ -15,7 +15,7 @@ from dudx.lab.paper.experiments import Experiment, experiments
 from dudx.lab.paper.experiments.profile import Profile, load
 from dudx.lab.sweep import suggested_workers
 
-console = Console()
+console = Console(markup=False, emoji=False)
 
 
 def titles() -> dict[str, str]:

@@ -1,25 +1,36 @@
 """The networks. The folder is the registry: a file of it that holds a `NETWORK` is one, by the file's name.
 
 A `NETWORK` is called with the numbers of inputs and outputs, `width`, `bounds` (the corners of the domain where inputs
-are to be rescaled, else None) and, if it takes one, `depth`.
+are to be rescaled, else None) and, if it takes them, `depth`, and the problem's `features` and `hard` values.
 """
 
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import cache
 from typing import Any
 
 from torch import nn
 
 from dudx.lab.names import held_in
+from dudx.lab.problems import Problem
 from dudx.lab.run.networks.attention import AttentionMLP
 from dudx.lab.run.networks.batchnorm import BatchNormMLP
+from dudx.lab.run.networks.featured import FeaturedMLP
 from dudx.lab.run.networks.mlp import MLP
 from dudx.lab.run.networks.rescaling import Rescale
 
-__all__ = ["MLP", "AttentionMLP", "BatchNormMLP", "Rescale", "networks", "sizes_taken"]
+__all__ = [
+    "MLP",
+    "AttentionMLP",
+    "BatchNormMLP",
+    "FeaturedMLP",
+    "Rescale",
+    "knowledge_taken",
+    "networks",
+    "sizes_taken",
+]
 
 
 @cache
@@ -30,8 +41,17 @@ def networks() -> dict[str, Callable[..., nn.Module]]:
 
 def sizes_taken(maker: Callable[..., nn.Module], width: int, depth: int) -> dict[str, Any]:
     """Width and depth as a network takes them; not every one has a depth to choose."""
+    return {"width": width} | ({"depth": depth} if "depth" in _taken(maker) else {})
+
+
+def knowledge_taken(maker: Callable[..., nn.Module], problem: Problem) -> dict[str, nn.Module]:
+    """What a problem says of its solution, `features` and `hard` values, as far as a network takes it."""
+    known = {"features": problem.features, "hard": problem.hard}
+    return {name: make() for name, make in known.items() if make is not None and name in _taken(maker)}
+
+
+def _taken(maker: Callable[..., nn.Module]) -> Mapping[str, object]:
     try:
-        taken = inspect.signature(maker).parameters
+        return inspect.signature(maker).parameters
     except ValueError:  # something compiled, which does not tell
-        taken = {}
-    return {"width": width} | ({"depth": depth} if "depth" in taken else {})
+        return {}

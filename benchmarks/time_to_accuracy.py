@@ -1,0 +1,188 @@
+"""How accurate a network is after how many CPU seconds of training, for every optimizer and engine.
+
+    python benchmarks/time_to_accuracy.py [--problems poisson burgers] [--optimizers lm soap] [--engines taylor fd]
+        [--seeds 5] [--seconds 300] [--out out/time_to_accuracy] [--smoke]
+
+All runs have the network, the points, the weights and the double precision of the profile `cpu`, on one thread; what
+differs is the optimizer and the engine. Seconds are those of the processor, spent in training; looks at the error do
+not count. The learning rates of first-order optimizers fall by a cosine over the whole time. Unless engines are named,
+Levenberg-Marquardt runs with each and the others with Taylor.
+
+Each run leaves a JSON file and is not run again while that is there; interrupt and start again at will. In the end
+there are a table of medians over the seeds and a picture of the error against the time.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import math
+import shutil
+import statistics
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+from rich.table import Table
+
+from dudx.engines import engines
+from dudx.lab import make_settings, storage, train
+from dudx.lab.plots import COLOURS, figure
+from dudx.lab.run.engines import engine_label
+from dudx.lab.run.metrics import percent
+
+MARKS = (15.0, 30.0, 60.0, 120.0, 300.0)
+ENGINES = ("taylor", "ad", "fd", "efd", "sfd")
+#: What each optimizer needs beside the profile.
+OPTIMIZERS: dict[str, dict[str, Any]] = {
+    "lm": {"evaluate_every": 5},
+    "soap": {"learning_rate": 3e-3, "evaluate_every": 100, "memory": 0.0},
+    "adam": {"learning_rate": 1e-3, "evaluate_every": 100, "memory": 0.0},
+    # After a thousand epochs of Adam, as is usual.
+    "lbfgs": {"optimizer": "adam", "learning_rate": 1e-3, "evaluate_every": 10, "memory": 0.0},
+}
+ADAM_BEFORE_LBFGS = 1000
+LINES = {"lm": "-", "soap": "--", "adam": ":", "lbfgs": "-."}
+
+
+@dataclass(frozen=True)
+class Method:
+    """An optimizer with an engine on a problem."""
+
+    problem: str
+    optimizer: str
+    engine: str
+
+    def file(self, out: Path, seed: int) -> Path:
+        return out / f"{self.problem}-{self.optimizer}-{self.engine}-seed{seed}.json"
+
+
+def settings_of(method: Method, seed: int, seconds: float, sizes: dict[str, Any]) -> dict[str, Any]:
+    """The options of a run, but for its epochs."""
+    chosen = {"optimizer": method.optimizer, **OPTIMIZERS[method.optimizer]}
+    common = {"engine": method.engine, "seed": seed, "seconds": seconds, "settled": 0, "threads": 1}
+    return {**common, "checkpoint_every": 10**6, **chosen, **sizes}
+
+
+def epochs_for(method: Method, options: dict[str, Any], seconds: float, folder: Path) -> dict[str, int]:
+    """As many epochs as fit into the seconds, where a schedule depends on it."""
+    if method.optimizer == "lm":
+        return {"epochs": 10**6}
+    if method.optimizer == "lbfgs":
+        return {"epochs": ADAM_BEFORE_LBFGS, "lbfgs_epochs": 10**6}
+    trial = {**options, "epochs": 40, "seconds": seconds, "evaluate_every": 40}
+    shutil.rmtree(folder, ignore_errors=True)
+    result = train(make_settings(method.problem, "cpu", **trial), folder)
+    return {"epochs": max(10, math.ceil(seconds * result["epochs"] / result["cpu_seconds"]))}
+
+
+def measure(method: Method, seed: int, seconds: float, sizes: dict[str, Any], out: Path) -> None:
+    """Train, and write down the error as it falls."""
+    file, folder = method.file(out, seed), out / "running"
+    options = settings_of(method, seed, seconds, sizes)
+    options |= epochs_for(method, options, seconds, folder)
+    shutil.rmtree(folder, ignore_errors=True)
+    result = train(make_settings(method.problem, "cpu", **options), folder)
+    rows = [row for row in storage.read_table(folder / "metrics.csv") if row["l2_relative"]]
+    curve = [[float(row["cpu_seconds"]), int(row["epoch"]), float(row["l2_relative"])] for row in rows]
+    kept = {key: result[key] for key in ("status", "stopped", "epochs", "cpu_seconds", "parameters") if key in result}
+    storage.write_json(file, {"settings": options, **kept, "curve": curve})
+    shutil.rmtree(folder)
+
+
+def error_at(seconds: float, curve: Sequence[Sequence[float]]) -> float | None:
+    """The last error seen by then."""
+    seen = [error for spent, _, error in curve if spent <= seconds]
+    return seen[-1] if seen else None
+
+
+def curves_of(method: Method, seeds: int, out: Path) -> list[list[list[float]]]:
+    """The errors over time of the runs that are done."""
+    files = [method.file(out, seed) for seed in range(seeds)]
+    return [json.loads(file.read_text())["curve"] for file in files if file.exists()]
+
+
+def median_at(seconds: float, curves: Sequence[Sequence[Sequence[float]]]) -> float | None:
+    """The median over the runs; none while one of them has not looked yet."""
+    errors = [error_at(seconds, curve) for curve in curves]
+    found = [error for error in errors if error is not None]
+    return statistics.median(found) if found and len(found) == len(errors) else None
+
+
+def show(methods: Sequence[Method], marks: Sequence[float], seeds: int, out: Path) -> None:
+    """Print the table of each problem, and write all of them to a file."""
+    console, lines = Console(), []
+    for problem in dict.fromkeys(method.problem for method in methods):
+        table = Table(title=f"{problem}: relative L2, median over {seeds} seeds")
+        headings = ["optimizer", "engine", *(f"{mark:g} s" for mark in marks)]
+        lines += [f"## {problem}", "", f"| {' | '.join(headings)} |", "|" + "---|" * len(headings)]
+        for heading in headings:
+            table.add_column(heading)
+        for method in methods:
+            if method.problem == problem and (curves := curves_of(method, seeds, out)):
+                errors = [median_at(mark, curves) for mark in marks]
+                texts = ["-" if error is None else percent(error) for error in errors]
+                row = [method.optimizer, engine_label(method.engine), *texts]
+                table.add_row(*row)
+                lines.append(f"| {' | '.join(row)} |")
+        lines.append("")
+        console.print(table)
+    storage.write_text(out / "table.md", "\n".join(lines))
+
+
+def draw(methods: Sequence[Method], seeds: int, out: Path) -> None:
+    """The error against the seconds, both logarithmic; a panel for each problem."""
+    problems = list(dict.fromkeys(method.problem for method in methods))
+    order = list(dict.fromkeys(method.engine for method in methods))
+    with figure(out / "time_to_accuracy.png", len(problems), (5.2 * len(problems), 4.2)) as axes:
+        for ax, problem in zip(axes, problems, strict=True):
+            for method in methods:
+                curves = curves_of(method, seeds, out) if method.problem == problem else []
+                if not curves:
+                    continue
+                times = sorted({row[0] for curve in curves for row in curve})
+                pairs = [(time, error) for time in times if (error := median_at(time, curves)) is not None]
+                colour = COLOURS[order.index(method.engine) % len(COLOURS)]
+                label = f"{method.optimizer}, {engine_label(method.engine)}"
+                ax.loglog(*zip(*pairs, strict=True), LINES[method.optimizer], color=colour, label=label)
+            ax.set(xlabel="CPU seconds of training", ylabel="relative L2 error", title=problem)
+            ax.legend(fontsize=7)
+
+
+def main() -> None:
+    """Run what is missing, then show all of it."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
+    parser.add_argument("--problems", nargs="+", default=["poisson", "burgers", "heat"])
+    parser.add_argument("--optimizers", nargs="+", default=list(OPTIMIZERS), choices=list(OPTIMIZERS))
+    parser.add_argument("--engines", nargs="+", choices=list(engines()), help="with every optimizer")
+    parser.add_argument("--seeds", type=int, default=5)
+    parser.add_argument("--seconds", type=float, default=MARKS[-1])
+    parser.add_argument("--out", type=Path, default=Path("out/time_to_accuracy"))
+    parser.add_argument("--smoke", action="store_true", help="a second each, of networks that learn nothing")
+    chosen = parser.parse_args()
+    sizes: dict[str, Any] = {}
+    seconds, marks = chosen.seconds, [mark for mark in MARKS if mark <= chosen.seconds] or [chosen.seconds]
+    if chosen.smoke:
+        sizes = {"width": 6, "depth": 1, "batch": 32, "boundary_batch": 16, "initial_batch": 16, "evaluate_every": 1}
+        sizes |= {"calibration_points": 32, "calibration_candidates": 6}
+        seconds, marks = 0.3, [0.1, 0.3]
+    storage.make_folder(chosen.out)
+    methods = [
+        Method(problem, optimizer, engine)
+        for problem in chosen.problems
+        for optimizer in chosen.optimizers
+        for engine in chosen.engines or (ENGINES if optimizer == "lm" else ENGINES[:1])
+    ]
+    # A seed of every method before the next one, so that what is stopped early compares them.
+    for seed in range(chosen.seeds):
+        for method in methods:
+            if not method.file(chosen.out, seed).exists():
+                measure(method, seed, seconds, sizes, chosen.out)
+    show(methods, marks, chosen.seeds, chosen.out)
+    draw(methods, chosen.seeds, chosen.out)
+
+
+if __name__ == "__main__":
+    main()

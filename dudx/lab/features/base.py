@@ -1,0 +1,74 @@
+"""What a feature is, and several of them side by side as a network's inputs."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor, nn
+
+from dudx.errors import InputError
+
+
+class Feature(nn.Module):
+    """Some smooth functions of the coordinates: points (B, d) in, `columns` numbers a point out.
+
+    The forward pass is made of functions that every engine differentiates, and stays finite, with its derivatives, on
+    the boundary of the domain and a little beyond: there are points, and finite differences step over it.
+    """
+
+    columns: int
+
+
+class Features(nn.Module):
+    """Features side by side, (B, columns), each shifted and scaled to mean 0 and deviation 1 at some points.
+
+    Args:
+        parts: the features, in the order of their columns.
+        at: points (N, d) spread over the domain, such as `domain.sobol(4096)`; None leaves the columns as they are.
+    """
+
+    mean: Tensor
+    deviation: Tensor
+
+    def __init__(self, *parts: Feature, at: Tensor | None = None):
+        super().__init__()
+        if not parts:
+            raise InputError("Give at least one feature, such as Coordinates().")
+        self.parts = nn.ModuleList(parts)
+        self.columns = sum(part.columns for part in parts)
+        mean, deviation = torch.zeros(self.columns), torch.ones(self.columns)
+        if at is not None:
+            with torch.no_grad():
+                found = self._together(at).double()
+            deviation, mean = torch.std_mean(found, dim=0, correction=0)
+            if not bool((deviation > 0).all() and found.isfinite().all()):
+                raise InputError("A feature is constant, or not finite, at the points that it is to be scaled at.")
+        self.register_buffer("mean", mean.to(torch.get_default_dtype()))
+        self.register_buffer("deviation", deviation.to(torch.get_default_dtype()))
+
+    def forward(self, x: Tensor) -> Tensor:
+        return (self._together(x) - self.mean) / self.deviation
+
+    def _together(self, x: Tensor) -> Tensor:
+        return torch.cat([part(x) for part in self.parts], dim=1)
+
+
+def axes_given(axes: int | Sequence[int]) -> list[int]:
+    """One or several columns of the points, as a list."""
+    found = [axes] if isinstance(axes, int) else list(axes)
+    if not found or any(isinstance(axis, bool) or not isinstance(axis, int) or axis < 0 for axis in found):
+        raise InputError(f"Axes are numbers of columns, 0 or more, at least one of them; got {axes!r}.")
+    return found
+
+
+def column(x: Tensor, axis: int) -> Tensor:
+    """One coordinate, (B, 1)."""
+    return x[:, axis : axis + 1]
+
+
+def positive(number: float, name: str) -> float:
+    """A length, a period or the like."""
+    if isinstance(number, bool) or not isinstance(number, int | float) or not 0 < number < float("inf"):
+        raise InputError(f"The {name} of a feature is a positive number; got {number!r}.")
+    return float(number)

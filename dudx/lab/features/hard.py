@@ -1,0 +1,31 @@
+"""Values that hold by construction: u = g + φ N, whatever the network N is."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from torch import Tensor, nn
+
+from dudx.errors import InputError
+from dudx.lab.features.base import Feature
+
+
+class Hard(nn.Module):
+    """g(x) + φ₁(x) φ₂(x) … N(x): where a factor φ is zero, the solution is g.
+
+    Args:
+        factors: features of one column, such as `Root` (zero at the start of time) or `Boundary` (zero on walls).
+        value: g, a function of the points (B, d) that returns (B, m), of functions that the engines differentiate;
+            zero unless given.
+    """
+
+    def __init__(self, *factors: Feature, value: Callable[[Tensor], Tensor] | None = None):
+        super().__init__()
+        if not factors or any(factor.columns != 1 for factor in factors):
+            raise InputError("Hard values take at least one factor, each a feature of one column.")
+        self.factors, self.value = nn.ModuleList(factors), value
+
+    def forward(self, x: Tensor, output: Tensor) -> Tensor:
+        for factor in self.factors:
+            output = factor(x) * output
+        return output if self.value is None else self.value(x) + output

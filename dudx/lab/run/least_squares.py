@@ -1,0 +1,101 @@
+"""A phase whose optimizer takes the terms of the loss themselves, not its gradient: Levenberg and Marquardt's."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+from torch import Generator, Tensor
+
+from dudx.checks import Model
+from dudx.engines.base import Engine
+from dudx.errors import ModelError
+from dudx.lab.run.checkpoint import Stateful
+from dudx.lab.run.objective import Part
+from dudx.lab.run.phases import DivergedError, Losses
+from dudx.lab.run.ranks import Ranks
+from dudx.optim import Jacobian, Term
+
+
+class LeastSquares:
+    """Steps by an optimizer that is given terms.
+
+    Args:
+        optimizer: such as `dudx.optim.LevenbergMarquardt`.
+        seen: the network as each part's points see it, given all parts' points.
+        engine: gives the engine as it is now, which changes with each calibration.
+        generator: what the engine draws from.
+        ranks: the processes that train together; each takes its share of the rows.
+        automatic: whether the optimizer is to find the weights of the terms.
+    """
+
+    learning_rate = 1.0
+
+    def __init__(
+        self,
+        optimizer: Any,
+        seen: Callable[[Sequence[Tensor]], list[Model]],
+        engine: Callable[[], Engine],
+        generator: Generator,
+        ranks: Ranks,
+        automatic: bool,
+    ):
+        self.optimizer, self.ranks = optimizer, ranks
+        self._seen, self._engine, self._generator, self._automatic = seen, engine, generator, automatic
+        self.stateful: dict[str, Stateful] = {"optimizer": optimizer}
+
+    @property
+    def damping(self) -> float | None:
+        return getattr(self.optimizer, "damping", None)
+
+    def step(self, parts: list[Part]) -> Losses:
+        """A step; the loss before it, and its parts."""
+        views = self._seen([part.points for part in parts])
+        watched = [self._watched(part, view) for part, view in zip(parts, views, strict=True)]
+        try:
+            loss = float(self.optimizer.step([term for term in watched if term.counts]))
+        except ModelError as error:
+            if math.isfinite(float(self._sums(watched).sum())):
+                raise
+            raise DivergedError from error
+        self._generator.set_state(self.ranks.same(self._generator.get_state()))
+        if not math.isfinite(loss):
+            raise DivergedError
+        for term in watched:
+            if not term.counts:
+                term.look()
+        return loss, {part.name: value for part, value in zip(parts, self._sums(watched), strict=True)}
+
+    def _sums(self, watched: Sequence[_Watched]) -> Tensor:
+        """The mean square of each term over the rows of all processes."""
+        return self.ranks.sum(torch.tensor([term.share * term.loss for term in watched], dtype=torch.float64))
+
+    def _watched(self, part: Part, view: Model) -> _Watched:
+        own, share = self.ranks.rows(part)
+        weight = None if self._automatic or not part.weight else share * part.weight
+        term = Term(own.residual, view, own.points, self._engine(), weight, own.data)
+        return _Watched(term, share, counts=part.weight > 0)
+
+
+class _Watched:
+    """A term that remembers its mean square where the step began."""
+
+    def __init__(self, term: Term, share: float, counts: bool):
+        self.term, self.weight, self.share, self.counts = term, term.weight, share, counts
+        self.loss = 0.0
+
+    def generators(self) -> list[torch.Generator]:
+        return self.term.generators()
+
+    def values(self) -> list[Tensor]:
+        return self.term.values()
+
+    def linearized(self, parameters: Sequence[Tensor], dtype: torch.dtype | None) -> tuple[Tensor, Jacobian]:
+        r, linear = self.term.linearized(parameters, dtype)
+        self.loss = float(r.double().square().sum()) / linear.samples
+        return r, linear
+
+    def look(self) -> None:
+        self.loss = sum(float(values.double().square().mean()) for values in self.values())

@@ -1,0 +1,51 @@
+"""Weights of the parts of the loss, found from how much each moves with the parameters, for any optimizer."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from torch import Tensor
+
+from dudx.checks import Model
+from dudx.engines.base import Engine
+from dudx.lab.run.objective import Objective, Part
+from dudx.optim import Balance, Term
+from dudx.optim.randomness import Rewind
+
+#: So many points of a part tell how much it moves.
+_POINTS = 256
+
+
+class Weighting:
+    """Finds weights now and then, relative to the equation's, which stays 1.
+
+    An optimizer that takes terms finds its own at each step; this is for those that take gradients.
+    """
+
+    def __init__(self, objective: Objective, parameters: Sequence[Tensor]):
+        self.objective, self.parameters = objective, list(parameters)
+        self.balance = Balance(rate=0.5)
+
+    def update(self, parts: Sequence[Part], seen: Callable[[Sequence[Tensor]], list[Model]], engine: Engine) -> None:
+        """Set the weights of the objective's parts; parts without weight stay without."""
+        counted = [part for part in parts if part.weight > 0]
+        points = [part.points[:_POINTS] for part in counted]
+        data = [{name: values[:_POINTS] for name, values in part.data.items()} for part in counted]
+        terms = [
+            Term(part.residual, view, x, engine, None, given)
+            for part, view, x, given in zip(counted, seen(points), points, data, strict=True)
+        ]
+        # To look is not to draw: the steps after it are those that would have come.
+        rewind = Rewind(generator for term in terms for generator in term.generators())
+        found = [len(of) / sum(1 / weight for weight in of) for of in self.balance.weights(terms, self.parameters)]
+        rewind()
+        for part, weight in zip(counted, found, strict=True):
+            self.objective.weights[part.name] = weight / found[0]
+
+    def state_dict(self) -> dict[str, Any]:
+        return {"lengths": self.balance.lengths.clone(), "weights": dict(self.objective.weights)}
+
+    def load_state_dict(self, state: Mapping[str, Any], /) -> None:
+        self.balance.lengths = state["lengths"].clone()
+        self.objective.weights.update(state["weights"])
