@@ -41,7 +41,7 @@ $(OLDEST)/.ready: pyproject.toml
 MINUTES ?= 5
 SEED ?= 0
 fuzz: $(READY)
-	OMP_NUM_THREADS=1 $(BIN)/python -m tests.fuzz --minutes $(MINUTES) --seed $(SEED)
+	OMP_NUM_THREADS=1 $(BIN)/python tests/fuzz.py --minutes $(MINUTES) --seed $(SEED)
 
 lint: $(READY)
 	$(BIN)/ruff check .

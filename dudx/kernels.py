@@ -104,6 +104,13 @@ def _multi_head_attention(*args: Any, **kwargs: Any) -> Any:
         return attended, weights if wanted else None
 
 
+def _native_layer_norm(x: Any, shape: Any, weight: Any, bias: Any, eps: float) -> Any:
+    """The kernel called by its own name, which also returns the mean and the inverse deviation."""
+    axes = tuple(range(-len(shape), 0))
+    mean, variance = x.mean(axes, keepdim=True), x.var(axes, correction=0, keepdim=True)
+    return norms.layer_norm(x, shape, weight, bias, eps), mean, torch.rsqrt(variance + eps)
+
+
 def _attention(query: Any, *args: Any, **kwargs: Any) -> Any:
     if is_jet(query) or any(map(is_jet, args)):
         return called(F.scaled_dot_product_attention, (query, *args), kwargs)
@@ -120,6 +127,7 @@ _WRITTEN_OUT: dict[Any, Callable[..., Any]] = {
     torch.layer_norm: norms.layer_norm,
     F.instance_norm: norms.instance_norm,
     torch.instance_norm: norms.in_torch_order(norms.instance_norm),
+    torch.native_layer_norm: _native_layer_norm,
     F.multi_head_attention_forward: _multi_head_attention,
     F.scaled_dot_product_attention: _attention,
 }

@@ -38,6 +38,10 @@ verify_spatial_size: Callable[[Sequence[int]], None] = getattr(F, "_verify_spati
 _COMPILER = ("torch._dynamo", "torch._inductor", "torch._functorch")
 
 
+#: What a transformer asks before it packs its tokens. Where it is missing, nothing is packed.
+may_be_packed: Any = getattr(torch, "_nested_tensor_from_mask_left_aligned", None)
+
+
 def plain_attention(*args: Any, **kwargs: Any) -> Any:
     """Attention in terms of products and a softmax, for one thread: the public switch is set for the whole process.
 
@@ -48,6 +52,10 @@ def plain_attention(*args: Any, **kwargs: Any) -> Any:
         return F.scaled_dot_product_attention(*args, **kwargs)
     names = ("query", "key", "value", "attn_mask", "dropout_p", "is_causal")
     given = {**dict(zip(names, args, strict=False)), **kwargs}
+    mask = given.get("attn_mask")
+    if mask is not None and mask.dtype == torch.bool:  # which it takes for numbers
+        numbers = torch.zeros_like(mask, dtype=given["query"].dtype)
+        given["attn_mask"] = numbers.masked_fill(mask.logical_not(), -torch.inf)
     return written_out(**given)[0]
 
 

@@ -1,4 +1,4 @@
-"""Random networks and operators, every engine against nested torch.func: python -m tests.fuzz --minutes 10 --seed 1.
+"""Random networks and operators, every engine against nested torch.func: python tests/fuzz.py --minutes 10 --seed 1.
 
 Values and parameter gradients, in double precision; a mismatch is printed with the seed of its case.
 """
@@ -14,11 +14,11 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
+from fuzz_networks import LAYERS, MIXING, Network
 from torch import Tensor
 
 import dudx
 from dudx import D, Operator
-from tests.fuzz_networks import LAYERS, MIXING, Network
 
 EXACT = {"AD": dudx.AD(), "Taylor": dudx.Taylor(), "PerSampleAD": dudx.PerSampleAD(method="loop")}
 #: Where the derivatives of FD are compared at two steps.

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import pytest
-
-from tests.fuzz import fuzz
-from tests.fuzz_networks import LAYERS, MIXING
+from fuzz import fuzz
+from fuzz_networks import LAYERS, MIXING
 
 
 def test_kinds_of_layers():

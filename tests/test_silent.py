@@ -14,12 +14,12 @@ import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
+from helpers import every_engine, points
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
 import dudx
 from dudx import D, Laplacian
-from tests.helpers import every_engine, points
 
 #: Accurate to 4th order in a step of 1/50: six digits of what these networks are.
 ENGINES = every_engine(0.02, 4)

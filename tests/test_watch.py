@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import pytest
 import torch
+from helpers import mlp, points
 from torch import nn
 from typer.testing import CliRunner
 
 import dudx
 from dudx.lab.cli import app
-from tests.helpers import mlp, points
 
 
 def _laplacian(model, x, by_sum=False):

@@ -26,7 +26,7 @@ _KINKED_FUNCTIONS = {
 }  # fmt: skip
 
 #: How many times coarser than its points' format a network must compute for it to be no accident of rounding.
-_COARSE = 1000
+_COARSE = 300
 
 
 def random(model: Model, rows: Tensor, still: Tensor) -> bool:

@@ -94,7 +94,7 @@ def find_eps(
     if not _is_whole(candidates) or candidates < 3:
         raise InputError(f"The search needs at least 3 candidates; got {candidates!r}.")
     checks.accuracy(accuracy)
-    steps = _candidates(_computed_in(model, x), order > 2 or accuracy > 2, candidates, smallest, largest)
+    steps = _candidates(_coarser_format(model, x) or x.dtype, order > 2 or accuracy > 2, candidates, smallest, largest)
     search = _Search(
         model,
         x,
@@ -112,13 +112,13 @@ def find_eps(
     return _least(search, rmse, max_error, reference if isinstance(reference, str) else repr(reference))
 
 
-def _computed_in(model: Model, x: Tensor) -> torch.dtype:
-    """The format that the network computes in: the points' own, or the coarser one that its rounding tells of.
+def _coarser_format(model: Model, x: Tensor) -> torch.dtype | None:
+    """The format that the network's rounding tells of; None where it is the points' own.
 
     Raises an error for a network whose differences at two steps cannot be compared, as it draws random numbers.
     """
     if isinstance(model, Pointwise):
-        return x.dtype
+        return None
     rows, still = at_rest(model, x, 4, 16)
     if random(model, rows, still):
         raise CalibrationError(
@@ -127,7 +127,7 @@ def _computed_in(model: Model, x: Tensor) -> torch.dtype:
         )
     share = coarseness(model, rows)
     if not share:
-        return x.dtype
+        return None
     formats = (torch.float32, torch.float16, torch.bfloat16)
     return next((dtype for dtype in formats if share < torch.finfo(dtype).eps), torch.bfloat16)
 
@@ -145,7 +145,11 @@ def _axes(axes: object, x: Tensor) -> list[int]:
 
 
 def _candidates(
-    dtype: torch.dtype, high: bool, count: int, smallest: float | None, largest: float | None
+    dtype: torch.dtype,
+    high: bool,
+    count: int,
+    smallest: float | None,
+    largest: float | None,
 ) -> np.ndarray:
     low, top = _RANGES.get(dtype, _RANGES[torch.float32])[high]
     low = low if smallest is None else checks.step(smallest, "smallest step")
