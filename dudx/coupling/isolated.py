@@ -70,7 +70,7 @@ class Isolated(Pointwise, ABC):
         return some
 
     def first(self, count: int) -> Isolated:
-        return self.at(slice(0, count))
+        return self.unbound()[2](self.model, self.context[:count])
 
     def unbound(self) -> tuple[Model, tuple[Tensor, ...], Bound]:
         tensors = (self.context,) if self.places is None else (self.context, self.places)

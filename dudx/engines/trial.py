@@ -73,19 +73,12 @@ def _admitted_pointwise(model: Any, x: Tensor, operators: Sequence[Operator], en
 
 
 def _verdict_on_some(model: Pointwise, x: Tensor, engine: Engine, order: int) -> str | None:
-    some, one = (_on_first(model, x, engine, order, count) for count in (_ROWS, 1))
     try:
-        with torch.no_grad():  # a graph of so many batches would be large
-            wrong = some.contradicted()
-        refused = _refusal(wrong, engine) if wrong is not None else one.lost()
+        some: Any = model.first(_ROWS)
+        refused = Trial(some, x[: some.samples].detach(), engine, order, random=True).verdict()
     except Exception:  # as above
         return None
     return None if refused is None else str(refused)
-
-
-def _on_first(model: Pointwise, x: Tensor, engine: Engine, order: int, count: int) -> Trial:
-    some: Any = model.first(count)
-    return Trial(some, x[: some.samples].detach(), engine, order, random=True)
 
 
 class SameNumbers:

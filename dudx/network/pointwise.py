@@ -20,7 +20,7 @@ class Pointwise:
         return 1
 
     def first(self, count: int) -> Pointwise:
-        """The same for the first samples, at most so many: it takes their rows."""
+        """The same for a batch of the first samples alone, at most so many: it takes their rows."""
         return self
 
     def unbound(self) -> tuple[Any, tuple[Tensor, ...], Callable[..., Any]]:

@@ -201,6 +201,11 @@ class Jet:
             "A network that branches on its values cannot be differentiated by Taylor; use dudx.AD()."
         )
 
+    def __float__(self) -> float:
+        raise UnsupportedError("A number taken out of a tensor has no derivative; keep it a tensor, or use dudx.FD().")
+
+    __int__ = __float__  # type: ignore[assignment]
+
     def __iter__(self) -> Any:
         return iter(self.unbind(0))
 
