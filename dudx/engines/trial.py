@@ -74,7 +74,7 @@ def _admitted_pointwise(model: Any, x: Tensor, operators: Sequence[Operator], en
 
 def _verdict_on_some(model: Pointwise, x: Tensor, engine: Engine, order: int) -> str | None:
     try:
-        some: Any = model.first(_ROWS)
+        some: Any = model.first(_MOVING + 1)
         refused = Trial(some, x[: some.samples].detach(), engine, order, random=True).verdict()
     except Exception:  # as above
         return None
