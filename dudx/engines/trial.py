@@ -16,6 +16,7 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.autograd.graph import saved_tensors_hooks
 
 from dudx.checks import Model
 from dudx.engines.base import Engine
@@ -74,11 +75,22 @@ def _admitted_pointwise(model: Any, x: Tensor, operators: Sequence[Operator], en
 
 def _verdict_on_some(model: Pointwise, x: Tensor, engine: Engine, order: int) -> str | None:
     try:
-        some: Any = model.first(_MOVING + 1)
-        refused = Trial(some, x[: some.samples].detach(), engine, order, random=True).verdict()
+        with torch.no_grad():  # graphs of many batches would be large
+            wrong = _on_first(model, x, engine, order, _MOVING + 1).contradicted()
+        with saved_tensors_hooks(_as_it_is, _as_it_is):  # hooks of the caller's are not for graphs that nobody keeps
+            refused = _on_first(model, x, engine, 1, _MOVING).lost() if wrong is None else _refusal(wrong, engine)
     except Exception:  # as above
         return None
     return None if refused is None else str(refused)
+
+
+def _as_it_is(tensor: Tensor) -> Tensor:
+    return tensor
+
+
+def _on_first(model: Pointwise, x: Tensor, engine: Engine, order: int, count: int) -> Trial:
+    some: Any = model.first(count)
+    return Trial(some, x[: some.samples].detach(), engine, order, random=True)
 
 
 class SameNumbers:
