@@ -108,6 +108,8 @@ def _tried(model: Model, x: Tensor, engine: Engine, order: int, alone: bool) -> 
         refuse_coupling(model, x)
     if not order:
         return _NOTHING
+    if engine.coupled == "ignore":  # the network is taken as it is, without a pass to look at it
+        return _Found(facts.has_dropout(model))
     few = _ROWS if engine.coupled is not None else _MOVING + 1
     refused = None
     try:
@@ -115,7 +117,7 @@ def _tried(model: Model, x: Tensor, engine: Engine, order: int, alone: bool) -> 
         is_random = facts.random(model, rows, still)
         if engine.approximate:
             refused = _noise(model, rows, still, engine, order)
-        elif engine.coupled != "ignore":
+        else:
             refused = Trial(model, rows, engine, order, is_random).verdict()
         kink = facts.kinks(model, rows) if order > 1 and not _is_warned(model) else None
     except Exception:  # A network may be defined at the points alone; whatever else it is, the call itself will say so.

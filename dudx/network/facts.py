@@ -25,6 +25,10 @@ _KINKED_FUNCTIONS = {
     F.hardshrink, F.softshrink, F.threshold,
 }  # fmt: skip
 
+_DROPPING = (
+    nn.Dropout, nn.Dropout1d, nn.Dropout2d, nn.Dropout3d, nn.AlphaDropout, nn.FeatureAlphaDropout, nn.RReLU,
+)  # fmt: skip
+
 #: How many times coarser than its points' format a network must compute for it to be no accident of rounding.
 _COARSE = 300
 
@@ -32,6 +36,11 @@ _COARSE = 300
 def random(model: Model, rows: Tensor, still: Tensor) -> bool:
     """Whether the output at rows depends on random numbers; `still` is the output with the usual ones."""
     return not bool((difference(output_of(model, rows, seed=1), still) <= rounding(still)).all())
+
+
+def has_dropout(model: Model) -> bool:
+    """Whether a layer of the network drops features at present, for those who may not run it to find out."""
+    return any(isinstance(module, _DROPPING) and module.training for module in modules_of(model))
 
 
 def kinks(model: Model, rows: Tensor) -> str | None:
