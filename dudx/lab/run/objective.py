@@ -15,7 +15,6 @@ from dudx.engines.base import Engine
 from dudx.errors import InputError
 from dudx.lab.problems.base import Points, Problem, Sampler
 from dudx.lab.run.engines import engine_kind
-from dudx.lab.run.ramp import ramped
 from dudx.lab.run.settings import Settings
 from dudx.lab.sampling import Place, sampling
 from dudx.lab.sampling.early import times
@@ -70,18 +69,14 @@ class Objective:
         self.weights = {"pde": 1.0} | {c.name: weights[c.kind] for c in problem.conditions}
         self.sampling = sampling(
             settings.sampling,
+            settings.ramp,
             power=settings.adaptive_power,
             floor=settings.adaptive_floor,
             candidates=settings.adaptive_candidates,
         )
         self.residuals = [problem.residual, *(condition.residual for condition in problem.conditions)]
         if settings.ramp:
-            start, _ = times(problem.domain)
-            kinds = ["equation", *(condition.kind for condition in problem.conditions)]
-            self.residuals = [
-                ramped(residual, start, settings.ramp) if kind in ("equation", "boundary") else residual
-                for kind, residual in zip(kinds, self.residuals, strict=True)
-            ]
+            times(problem.domain)  # which says so where there is none
         self.chunks: dict[str, int] = {}
         if engine_kind(settings.engine).gains_by_compilation if settings.compile == "auto" else settings.compile:
             self.residuals = [residual.compiled() for residual in self.residuals]

@@ -55,6 +55,9 @@ class Settings(BaseModel):
     network: str = _network("mlp", "see `dudx networks`, or package.module:Class")
     width: int = _network(128, "neurons in a hidden layer", gt=0)
     depth: int = _network(4, "hidden layers, where the network lets them be chosen", gt=0, le=10_000)
+    spread: float = _network(
+        0.0, "draw the first layer so much wider, so that the network bends everywhere; 0 as the others", ge=0
+    )
     rescale: bool | None = _network(None, "map inputs to [-1, 1]; else it is left to the problem")
 
     epochs: int = _optimization(20_000, "optimizer steps", gt=0)
@@ -69,7 +72,7 @@ class Settings(BaseModel):
     adaptive_floor: float = _loss(0.1, "adaptive points: what every chance has in addition, the mean being 1", ge=0)
     adaptive_candidates: int = _loss(8, "adaptive points: so many candidates for each", gt=1)
     ramp: float = _loss(
-        0.0, "times soon after the start count less, by t / (t + ramp) in the equation and on the boundary", ge=0
+        0.0, "fewer points soon after the start, by (t / (t + ramp))², inside and on the boundary", ge=0
     )
     weights: Literal["fixed", "auto"] = _loss(
         "fixed", "of the parts: fixed (as given below), or auto (by how much each part moves with the parameters)"

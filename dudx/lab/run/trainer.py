@@ -295,7 +295,7 @@ def _network(problem: Problem, settings: Settings) -> nn.Module:
     maker = look_up(settings.network, networks(), "network")
     rescaled = problem.rescaled if settings.rescale is None else settings.rescale
     shape = {
-        **sizes_taken(maker, settings.width, settings.depth),
+        **sizes_taken(maker, settings.width, settings.depth, settings.spread),
         "bounds": problem.domain.bounds if rescaled else None,
         **knowledge_taken(maker, problem),
     }

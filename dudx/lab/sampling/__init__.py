@@ -25,16 +25,17 @@ def samplings() -> dict[str, type[Sampling]]:
     return held_in(__name__, "SAMPLING")
 
 
-def sampling(text: str, **options: Any) -> Mixture:
+def sampling(text: str, ramp: float = 0.0, **options: Any) -> Mixture:
     """What a text such as `"sobol"` or `"0.5 uniform + 0.5 adaptive"` describes.
 
     Args:
         text: names, or names with their shares of the points, which add up to 1.
+        ramp: the duration after the start in which there are fewer points; see `Mixture`.
         options: each way takes those that it has an argument for.
     """
     words = [part.split() for part in text.split("+")]
     if len(words) == 1 and len(words[0]) == 1:
-        return Mixture([(1.0, _made(words[0][0], options))])
+        return Mixture([(1.0, _made(words[0][0], options))], ramp)
     if not all(len(pair) == 2 and _share(pair[0]) is not None for pair in words):
         raise InputError(
             f"A sampling is a name, or shares and names such as '0.5 uniform + 0.5 adaptive'; got {text!r}."
@@ -42,7 +43,7 @@ def sampling(text: str, **options: Any) -> Mixture:
     parts = [(_share(share) or 0.0, _made(name, options)) for share, name in words]
     if not math.isclose(sum(share for share, _ in parts), 1.0, abs_tol=1e-6):
         raise InputError(f"The shares of a sampling must add up to 1; in {text!r} they do not.")
-    return Mixture(parts)
+    return Mixture(parts, ramp)
 
 
 def _share(text: str) -> float | None:

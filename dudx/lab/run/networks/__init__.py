@@ -1,7 +1,7 @@
 """The networks. The folder is the registry: a file of it that holds a `NETWORK` is one, by the file's name.
 
 A `NETWORK` is called with the numbers of inputs and outputs, `width`, `bounds` (the corners of the domain where inputs
-are to be rescaled, else None) and, if it takes them, `depth`, and the problem's `features` and `hard` values.
+are to be rescaled, else None) and, if it takes them, `depth`, `spread`, and the problem's `features` and `hard` values.
 """
 
 from __future__ import annotations
@@ -39,9 +39,10 @@ def networks() -> dict[str, Callable[..., nn.Module]]:
     return held_in(__name__, "NETWORK")
 
 
-def sizes_taken(maker: Callable[..., nn.Module], width: int, depth: int) -> dict[str, Any]:
-    """Width and depth as a network takes them; not every one has a depth to choose."""
-    return {"width": width} | ({"depth": depth} if "depth" in _taken(maker) else {})
+def sizes_taken(maker: Callable[..., nn.Module], width: int, depth: int, spread: float = 0.0) -> dict[str, Any]:
+    """Width, depth and spread as a network takes them; not every one has the last two to choose."""
+    offered = {"depth": depth, "spread": spread}
+    return {"width": width} | {key: value for key, value in offered.items() if key in _taken(maker)}
 
 
 def knowledge_taken(maker: Callable[..., nn.Module], problem: Problem) -> dict[str, nn.Module]:

@@ -21,13 +21,14 @@ class FeaturedMLP(nn.Module):
         bounds: Bounds | None = None,
         features: Features | None = None,
         hard: Hard | None = None,
+        spread: float = 0.0,
     ):
         super().__init__()
         self.features, self.hard = features, hard
         if features is None:
-            self.network = MLP(inputs, outputs, width, depth, bounds)
+            self.network = MLP(inputs, outputs, width, depth, bounds, spread)
         else:
-            self.network = MLP(features.columns, outputs, width, depth)
+            self.network = MLP(features.columns, outputs, width, depth, spread=spread)
 
     def forward(self, x: Tensor) -> Tensor:
         out = self.network(x if self.features is None else self.features(x))

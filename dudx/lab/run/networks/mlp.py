@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import math
 
 from torch import nn
 
@@ -10,15 +11,31 @@ from dudx.lab.run.networks.rescaling import Bounds, Rescale
 
 
 class MLP(nn.Sequential):
-    """A fully connected tanh network; `bounds` rescales its inputs to [-1, 1] first."""
+    """A fully connected tanh network; `bounds` rescales its inputs to [-1, 1] first.
 
-    def __init__(self, inputs: int, outputs: int = 1, width: int = 128, depth: int = 4, bounds: Bounds | None = None):
+    With `spread` above 0 the first layer is drawn that much wider, which lets the network bend everywhere in the domain
+    from the start, so often as the spread says.
+    """
+
+    def __init__(
+        self,
+        inputs: int,
+        outputs: int = 1,
+        width: int = 128,
+        depth: int = 4,
+        bounds: Bounds | None = None,
+        spread: float = 0.0,
+    ):
         hidden = [inputs, *[width] * depth]
         layers: list[nn.Module] = [] if bounds is None else [Rescale(bounds)]
         for fan_in, fan_out in itertools.pairwise(hidden):
             layers += [nn.Linear(fan_in, fan_out), nn.Tanh()]
         super().__init__(*layers, nn.Linear(hidden[-1], outputs))
         _xavier(self)
+        if spread:
+            first = next(layer for layer in self if isinstance(layer, nn.Linear))
+            nn.init.normal_(first.weight, std=spread / math.sqrt(inputs))
+            nn.init.uniform_(first.bias, -spread, spread)
 
 
 def _xavier(network: nn.Module) -> None:
