@@ -1,15 +1,17 @@
 """How accurate a network is after how many CPU seconds of training, for every optimizer and engine.
 
     python benchmarks/time_to_accuracy.py [--problems poisson burgers] [--optimizers lm soap] [--engines taylor fd]
-        [--seeds 5] [--seconds 300] [--out out/time_to_accuracy] [--smoke]
+        [--seeds 5] [--seconds 300] [--out out/time_to_accuracy] [--shown] [--smoke]
 
 All runs have the network, the points, the weights and the double precision of the profile `cpu`, on one thread; what
-differs is the optimizer and the engine. Seconds are those of the processor, spent in training; looks at the error do
-not count. The learning rates of first-order optimizers fall by a cosine over the whole time. Unless engines are named,
-Levenberg-Marquardt runs with each and the others with Taylor.
+differs is the optimizer and the engine. (`lm, precise` has the wider network and the points of the profile `precise`.)
+Seconds are those of the processor, spent in training; looks at the error do not count. The learning rates of
+first-order optimizers fall by a cosine over the whole time. Unless engines are named, Levenberg-Marquardt runs with
+each and the others with Taylor.
 
 Each run leaves a JSON file and is not run again while that is there; interrupt and start again at will. In the end
-there are a table of medians over the seeds and a picture of the error against the time.
+there are a table of medians over the seeds and a picture of the error against the time; `--shown` makes these of what
+is there and runs nothing.
 """
 
 from __future__ import annotations
@@ -33,18 +35,30 @@ from dudx.lab.plots import COLOURS, figure
 from dudx.lab.run.engines import engine_label
 from dudx.lab.run.metrics import percent
 
-MARKS = (15.0, 30.0, 60.0, 120.0, 300.0)
+MARKS = (10.0, 30.0, 60.0, 120.0, 300.0)
 ENGINES = ("taylor", "ad", "fd", "efd", "sfd")
-#: What each optimizer needs beside the profile.
-OPTIMIZERS: dict[str, dict[str, Any]] = {
-    "lm": {"evaluate_every": 5},
-    "soap": {"learning_rate": 3e-3, "evaluate_every": 100, "memory": 0.0},
-    "adam": {"learning_rate": 1e-3, "evaluate_every": 100, "memory": 0.0},
+
+
+@dataclass(frozen=True)
+class Way:
+    """An optimizer with what it needs beside its profile, and how many seconds it is given unless told otherwise."""
+
+    seconds: float
+    options: dict[str, Any]
+    profile: str = "cpu"
+    line: str = "-"
+
+
+FIRST_ORDER = {"evaluate_every": 100, "memory": 0.0}
+WAYS = {
+    "lm": Way(120.0, {"evaluate_every": 5}),
+    "lm, precise": Way(300.0, {"evaluate_every": 5}, "precise", "-"),
+    "soap": Way(120.0, {"optimizer": "soap", "learning_rate": 3e-3, **FIRST_ORDER}, line="--"),
+    "adam": Way(120.0, {"optimizer": "adam", "learning_rate": 1e-3, **FIRST_ORDER}, line=":"),
     # After a thousand epochs of Adam, as is usual.
-    "lbfgs": {"optimizer": "adam", "learning_rate": 1e-3, "evaluate_every": 10, "memory": 0.0},
+    "lbfgs": Way(120.0, {"optimizer": "adam", "learning_rate": 1e-3, **FIRST_ORDER, "evaluate_every": 10}, line="-."),
 }
 ADAM_BEFORE_LBFGS = 1000
-LINES = {"lm": "-", "soap": "--", "adam": ":", "lbfgs": "-."}
 
 
 @dataclass(frozen=True)
@@ -56,25 +70,28 @@ class Method:
     engine: str
 
     def file(self, out: Path, seed: int) -> Path:
-        return out / f"{self.problem}-{self.optimizer}-{self.engine}-seed{seed}.json"
+        return out / f"{self.problem}-{self.optimizer.replace(', ', '-')}-{self.engine}-seed{seed}.json"
+
+    @property
+    def way(self) -> Way:
+        return WAYS[self.optimizer]
 
 
 def settings_of(method: Method, seed: int, seconds: float, sizes: dict[str, Any]) -> dict[str, Any]:
     """The options of a run, but for its epochs."""
-    chosen = {"optimizer": method.optimizer, **OPTIMIZERS[method.optimizer]}
     common = {"engine": method.engine, "seed": seed, "seconds": seconds, "settled": 0, "threads": 1}
-    return {**common, "checkpoint_every": 10**6, **chosen, **sizes}
+    return {**common, "checkpoint_every": 10**6, **method.way.options, **sizes}
 
 
 def epochs_for(method: Method, options: dict[str, Any], seconds: float, folder: Path) -> dict[str, int]:
     """As many epochs as fit into the seconds, where a schedule depends on it."""
-    if method.optimizer == "lm":
+    if "optimizer" not in method.way.options:
         return {"epochs": 10**6}
     if method.optimizer == "lbfgs":
         return {"epochs": ADAM_BEFORE_LBFGS, "lbfgs_epochs": 10**6}
     trial = {**options, "epochs": 40, "seconds": seconds, "evaluate_every": 40}
     shutil.rmtree(folder, ignore_errors=True)
-    result = train(make_settings(method.problem, "cpu", **trial), folder)
+    result = train(make_settings(method.problem, method.way.profile, **trial), folder)
     return {"epochs": max(10, math.ceil(seconds * result["epochs"] / result["cpu_seconds"]))}
 
 
@@ -84,7 +101,7 @@ def measure(method: Method, seed: int, seconds: float, sizes: dict[str, Any], ou
     options = settings_of(method, seed, seconds, sizes)
     options |= epochs_for(method, options, seconds, folder)
     shutil.rmtree(folder, ignore_errors=True)
-    result = train(make_settings(method.problem, "cpu", **options), folder)
+    result = train(make_settings(method.problem, method.way.profile, **options), folder)
     rows = [row for row in storage.read_table(folder / "metrics.csv") if row["l2_relative"]]
     curve = [[float(row["cpu_seconds"]), int(row["epoch"]), float(row["l2_relative"])] for row in rows]
     kept = {key: result[key] for key in ("status", "stopped", "epochs", "cpu_seconds", "parameters") if key in result}
@@ -93,9 +110,9 @@ def measure(method: Method, seed: int, seconds: float, sizes: dict[str, Any], ou
 
 
 def error_at(seconds: float, curve: Sequence[Sequence[float]]) -> float | None:
-    """The last error seen by then."""
+    """The last error seen by then; none before the first look, and none for a run that ended long before."""
     seen = [error for spent, _, error in curve if spent <= seconds]
-    return seen[-1] if seen else None
+    return seen[-1] if seen and curve[-1][0] > 0.95 * seconds else None
 
 
 def curves_of(method: Method, seeds: int, out: Path) -> list[list[list[float]]]:
@@ -146,7 +163,7 @@ def draw(methods: Sequence[Method], seeds: int, out: Path) -> None:
                 pairs = [(time, error) for time in times if (error := median_at(time, curves)) is not None]
                 colour = COLOURS[order.index(method.engine) % len(COLOURS)]
                 label = f"{method.optimizer}, {engine_label(method.engine)}"
-                ax.loglog(*zip(*pairs, strict=True), LINES[method.optimizer], color=colour, label=label)
+                ax.loglog(*zip(*pairs, strict=True), method.way.line, color=colour, label=label)
             ax.set(xlabel="CPU seconds of training", ylabel="relative L2 error", title=problem)
             ax.legend(fontsize=7)
 
@@ -155,15 +172,16 @@ def main() -> None:
     """Run what is missing, then show all of it."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--problems", nargs="+", default=["poisson", "burgers", "heat"])
-    parser.add_argument("--optimizers", nargs="+", default=list(OPTIMIZERS), choices=list(OPTIMIZERS))
+    parser.add_argument("--optimizers", nargs="+", default=list(WAYS), choices=list(WAYS))
     parser.add_argument("--engines", nargs="+", choices=list(engines()), help="with every optimizer")
     parser.add_argument("--seeds", type=int, default=5)
-    parser.add_argument("--seconds", type=float, default=MARKS[-1])
+    parser.add_argument("--seconds", type=float, help="instead of those of each way")
     parser.add_argument("--out", type=Path, default=Path("out/time_to_accuracy"))
+    parser.add_argument("--shown", action="store_true", help="of what is there already")
     parser.add_argument("--smoke", action="store_true", help="a second each, of networks that learn nothing")
     chosen = parser.parse_args()
     sizes: dict[str, Any] = {}
-    seconds, marks = chosen.seconds, [mark for mark in MARKS if mark <= chosen.seconds] or [chosen.seconds]
+    seconds, marks = chosen.seconds, list(MARKS)
     if chosen.smoke:
         sizes = {"width": 6, "depth": 1, "batch": 32, "boundary_batch": 16, "initial_batch": 16, "evaluate_every": 1}
         sizes |= {"calibration_points": 32, "calibration_candidates": 6}
@@ -178,8 +196,8 @@ def main() -> None:
     # A seed of every method before the next one, so that what is stopped early compares them.
     for seed in range(chosen.seeds):
         for method in methods:
-            if not method.file(chosen.out, seed).exists():
-                measure(method, seed, seconds, sizes, chosen.out)
+            if not chosen.shown and not method.file(chosen.out, seed).exists():
+                measure(method, seed, seconds or method.way.seconds, sizes, chosen.out)
     show(methods, marks, chosen.seeds, chosen.out)
     draw(methods, chosen.seeds, chosen.out)
 

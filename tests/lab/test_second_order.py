@@ -224,6 +224,24 @@ def test_a_spread_makes_the_first_layer_bend_everywhere() -> None:
 # -- profiles ----------------------------------------------------------------------------------------------------------
 
 
+def test_a_profile_may_be_based_on_another(tmp_path: Path) -> None:
+    base, own = make_settings("heat", "cpu"), make_settings("heat", "precise")
+    assert own.width > base.width
+    assert own.model_dump(exclude={"width", "batch"}) == base.model_dump(exclude={"width", "batch"})
+    profile = tmp_path / "mine.toml"
+    profile.write_text('base = "cpu"\nwidth = 7\n[heat]\nramp = 0.5\n')
+    assert (make_settings("burgers", str(profile)).width, make_settings("burgers", str(profile)).ramp) == (7, 0.0)
+    assert make_settings("heat", str(profile)).ramp == 0.5
+    for text, said in (
+        ("base = 3", "not the name of a profile"),
+        ('base = "precise"', "has a base of its own"),
+        ('base = "cpuu"', "cpu"),
+    ):
+        profile.write_text(text)
+        with pytest.raises(InputError, match=said):
+            make_settings("burgers", str(profile))
+
+
 @pytest.mark.parametrize("name", ["poisson", "burgers", "heat"])
 def test_the_cpu_profile_is_second_order_in_double_precision(name: str) -> None:
     settings = make_settings(name)

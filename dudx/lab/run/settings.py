@@ -1,7 +1,8 @@
 """The settings of a run, and the profiles they come from.
 
 A profile is a TOML file: keys at the top are defaults, which a problem may override by its own, and these a table of
-the profile that is named after the problem. Options of the command line override all of them.
+the profile that is named after the problem. Options of the command line override all of them. `base` names a profile
+whose keys and tables hold where it says nothing.
 """
 
 from __future__ import annotations
@@ -131,19 +132,38 @@ def profile_text(profile: str, package: str = "dudx.lab.run") -> tuple[str, str]
 def make_settings(problem: str, profile: str = "cpu", **options: Any) -> Settings:
     """The settings for a problem: the profile's, the problem's own, the profile's table for it, the options given."""
     text, where = profile_text(profile)
-    try:
-        tables = tomllib.loads(text)
-    except tomllib.TOMLDecodeError as error:
-        raise InputError(f"The profile {where!r} is not valid TOML: {error}.") from error
-    general = {key: value for key, value in tables.items() if not isinstance(value, dict)}
-    special = tables.get(problem.rpartition(":")[2], {})
-    special = special if isinstance(special, dict) else {}  # a number of that name is no setting, which is said below
+    name = problem.rpartition(":")[2]
+    general, special = _tables(text, where, name)
+    if "base" in general:
+        before, its_table = _based_on(general.pop("base"), where, name)
+        general, special = {**before, **general}, {**its_table, **special}
     own = _defaults(problem)
     given = {key: value for key, value in options.items() if value is not None}
     values = {"seed": 0, **general, **own, **special, **given, "problem": problem}
     if own:
         validated({"seed": 0, **own, "problem": problem}, where=f"the defaults of the problem {problem}")
     return validated(values, text, where, given)
+
+
+def _tables(text: str, where: str, name: str) -> tuple[dict[str, Any], dict[str, Any]]:
+    """A profile's keys for all problems, and those of the table with a problem's name."""
+    try:
+        tables = tomllib.loads(text)
+    except tomllib.TOMLDecodeError as error:
+        raise InputError(f"The profile {where!r} is not valid TOML: {error}.") from error
+    special = tables.get(name, {})
+    # A number of a problem's name is no setting, which is said later.
+    return {k: v for k, v in tables.items() if not isinstance(v, dict)}, special if isinstance(special, dict) else {}
+
+
+def _based_on(base: object, where: str, name: str) -> tuple[dict[str, Any], dict[str, Any]]:
+    if not isinstance(base, str):
+        raise InputError(f"In {where!r}: base = {base!r} is not the name of a profile.")
+    text, place = profile_text(base)
+    general, special = _tables(text, place, name)
+    if "base" in general:
+        raise InputError(f"In {where!r}: the profile {base!r} has a base of its own; name that one, or repeat it.")
+    return general, special
 
 
 def _defaults(problem: str) -> Mapping[str, Any]:
