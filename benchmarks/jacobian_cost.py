@@ -1,11 +1,12 @@
 """What a step of Levenberg and Marquardt's method costs, and how much of it is products of matrices and factorisations.
 
     python benchmarks/jacobian_cost.py [--width 24] [--depth 3] [--points 1500] [--boundary 600] [--engines ad fd]
+        [--solver free]
 
 Poisson's equation in double precision on one thread: the time of a gradient, of the Jacobian, of a step, in processor
 seconds; and from a profile of the step the share of the time spent in products and factorisations. The Jacobian is
-compared with row-by-row differentiation of a few rows before any number is printed. With more parameters than
-`LevenbergMarquardt` factorises (--width 128 --depth 4) the step is the one without matrices.
+compared with row-by-row differentiation of a few rows before any number is printed. With many parameters (--width 128
+--depth 4) the step has no normal matrix: it pairs samples where these are few, or does without (--solver free).
 """
 
 from __future__ import annotations
@@ -81,6 +82,7 @@ def main() -> None:
     parser.add_argument("--depth", type=int, default=3)
     parser.add_argument("--points", type=int, default=1500)
     parser.add_argument("--boundary", type=int, default=600)
+    parser.add_argument("--solver", default="auto", choices=["auto", "normal", "kernel", "free"])
     parser.add_argument("--engines", nargs="+", default=list(ENGINES), choices=list(ENGINES))
     parser.add_argument("--repeats", type=int, default=7)
     options = parser.parse_args()
@@ -101,7 +103,7 @@ def main() -> None:
             Term(condition.residual, model, edge, engine, weight=1e4, data=data),
         ]
         agree(terms, model)
-        optimizer = LevenbergMarquardt(model.parameters())
+        optimizer = LevenbergMarquardt(model.parameters(), solver=options.solver)
         for _ in range(10):  # past the first steps, in which several dampings are tried
             optimizer.step(terms)
 
@@ -112,7 +114,7 @@ def main() -> None:
         def linearized(terms: list[Term] = terms, model: nn.Module = model) -> None:
             for term in terms:
                 part = term.linearized(list(model.parameters()), None)[1]
-                if optimizer.solver != "free":  # noqa: B023  (called in this turn of the loop only)
+                if optimizer.form(options.points + options.boundary) != "free":  # noqa: B023  (called in this turn of the loop only)
                     part.dense()
 
         tries: list[int] = []
@@ -136,7 +138,7 @@ def main() -> None:
             f"{100 * in_products(step):.0f} %",
         )
         parameters, rows = sum(p.numel() for p in model.parameters()), len(x) + len(edge)
-        table.title = f"P = {parameters}, N = {rows}, solver {optimizer.solver}"
+        table.title = f"P = {parameters}, N = {rows}, the step is {optimizer.form(rows)!r}"
     Console().print(table)
 
 

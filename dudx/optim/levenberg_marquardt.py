@@ -41,7 +41,7 @@ class LevenbergMarquardt:
         parameters: of the network, and unknown constants of the residuals. Of any precision; the algebra is in double.
         damping: the first one.
         memory: the share of past batches' quadratic models that is kept, below 1, where each step draws new points
-            (recursive least squares); 0 where points stay for many steps.
+            (recursive least squares; without the normal matrix, of the last step); 0 where points stay for many steps.
         acceleration: bend each step along the residuals' curvature (Transtrum and Sethna), which takes one more look at
             the residuals; None does so unless the solver is "free".
         adapt: False keeps the damping as it is and shortens a step that fails instead. With a small damping that is
@@ -49,7 +49,8 @@ class LevenbergMarquardt:
             energy natural gradient.
         solver: "normal" factorises JᵀJ, "kernel" JJᵀ, which is the same step and smaller with fewer samples than
             parameters; "free" needs no matrix and takes `iterations` of conjugate gradients; "auto" chooses.
-        dense: with more parameters than this "auto" is "free".
+        dense: with more parameters than this "auto" has no normal matrix: it is "kernel" for batches of up to half as
+            many samples, and "free" for larger ones.
         balance: how automatic weights are found, for terms without a weight of their own.
         iterations, tolerance: when conjugate gradients stop.
         floor: the smallest damping.
@@ -86,18 +87,11 @@ class LevenbergMarquardt:
                 raise InputError(f"{name} must be a whole number, 1 or more; got {number!r}.")
         checks.choice(solver, ("auto", "normal", "kernel", "free"), "solver")
         self._sizes = [parameter.numel() for parameter in self.parameters]
-        if solver == "auto":
-            solver = "free" if sum(self._sizes) > dense else "dense"
-        if memory and solver not in ("normal", "dense"):
-            raise InputError(
-                f"A memory of past batches is a matrix of {sum(self._sizes)} × {sum(self._sizes)}, which the solver "
-                f"{solver!r} does without; use memory=0, or solver='normal'."
-            )
         if reduce is not None and solver == "kernel":
             raise InputError("A kernel pairs samples, which processes do not share; use solver='normal' or 'free'.")
-        self.solver, self.tries = solver, tries
+        self.solver, self.dense, self.tries = solver, dense, tries
         self._memory = Memory(float(memory))
-        self.acceleration = solver != "free" if acceleration is None else bool(acceleration)
+        self.acceleration = acceleration if acceleration is None else bool(acceleration)
         self.iterations, self.tolerance = iterations, checks.step(tolerance, "tolerance")
         self.balance = Balance() if balance is None else balance
         self._reduce: Reduce = reduce or (lambda tensor: tensor)
@@ -122,9 +116,8 @@ class LevenbergMarquardt:
             raise ModelError(
                 "The residuals are not finite where the step starts; look at the network's initial values and points."
             )
-        search = Search(
-            given, rewind, r, factors, solver, self._vector(), self._assign, self._reduce, self.acceleration
-        )
+        bent = not isinstance(solver, Free) if self.acceleration is None else self.acceleration
+        search = Search(given, rewind, r, factors, solver, self._vector(), self._assign, self._reduce, bent)
         found = search.run(self._damping, self._memory, self.tries)
         self.last = replace(found, weights=tuple(tuple(of_term) for of_term in weights))
         return found.loss
@@ -136,11 +129,13 @@ class LevenbergMarquardt:
 
     def _linearized(self, terms: Sequence[LeastSquares]) -> tuple[Tensor, Tensor, list[list[float]], Solver]:
         """Weighted residuals, the factors that weight them, the weights and the linear algebra of this step."""
-        free = self.solver == "free"
-        pairs = [term.linearized(self.parameters, torch.float64 if free else None) for term in terms]
+        # In case they are multiplied as they are, factors are of double precision.
+        large = self.solver == "free" or (self.solver == "auto" and sum(self._sizes) > self.dense)
+        pairs = [term.linearized(self.parameters, torch.float64 if large else None) for term in terms]
         values, parts = [r.double() for r, _ in pairs], [part for _, part in pairs]
         counts = [len(r) for r in values]
-        j = None if free else self._workspace("jacobian", sum(counts), sum(self._sizes), values[0].device)
+        kind = self.form(sum(counts))
+        j = None if kind == "free" else self._workspace("jacobian", sum(counts), sum(self._sizes), values[0].device)
         blocks = [None] * len(parts) if j is None else [p.dense(b) for p, b in zip(parts, j.split(counts), strict=True)]
         weights = self.balance.of_rows(terms, parts, blocks, self._reduce)
         factors = [
@@ -151,14 +146,20 @@ class LevenbergMarquardt:
         if j is None:
             solver = Free(parts, factors, r, self._reduce, self.iterations, self.tolerance)
         else:
-            solver = self._dense_solver(j.mul_(torch.cat(factors)[:, None]), r)
+            j.mul_(torch.cat(factors)[:, None])
+            if kind == "kernel":
+                solver = Kernel(j, r, self._workspace)
+            else:
+                solver = Normal(j, r, self._workspace, self._reduce, self._memory.past)
         return r, torch.cat(factors), weights, solver
 
-    def _dense_solver(self, j: Tensor, r: Tensor) -> Solver:
-        fewer = self.solver == "kernel" or (self.solver == "dense" and self._alone and len(j) < j.shape[1])
-        if fewer and not self._memory.share:
-            return Kernel(j, r, self._workspace)
-        return Normal(j, r, self._workspace, self._reduce, self._memory.past)
+    def form(self, samples: int) -> str:
+        """Which of the three forms a step with so many samples takes: "normal", "kernel" or "free"."""
+        if self.solver != "auto":
+            return self.solver
+        if sum(self._sizes) > self.dense:
+            return "kernel" if self._alone and samples <= self.dense // 2 else "free"
+        return "kernel" if self._alone and samples < sum(self._sizes) and not self._memory.share else "normal"
 
     # -- parameters as one vector --------------------------------------------------------------------------------
 
@@ -181,21 +182,24 @@ class LevenbergMarquardt:
             "growth": self._damping.growth,
             "lengths": self.balance.lengths.clone(),
             "past": None if self._memory.past is None else [tensor.clone() for tensor in self._memory.past],
+            "carried": None if self._memory.carried is None else self._memory.carried.clone(),
         }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Go on from a state that `state_dict` gave."""
-        wanted = {"damping", "floor", "growth", "lengths", "past"}
+        wanted = {"damping", "floor", "growth", "lengths", "past", "carried"}
         if not isinstance(state, Mapping) or set(state) != wanted:
             got = sorted(state) if isinstance(state, Mapping) else type(state).__name__
             raise InputError(f"The state of LevenbergMarquardt has the entries {sorted(wanted)}; got {got}.")
-        past = state["past"]
-        if past is not None and len(past[1]) != sum(self._sizes):
-            raise InputError(
-                f"The state is that of {len(past[1])} parameters, and the optimizer has {sum(self._sizes)}."
-            )
+        past, carried = state["past"], state["carried"]
+        for vector in ([] if past is None else [past[1]]) + ([] if carried is None else [carried]):
+            if len(vector) != sum(self._sizes):
+                raise InputError(
+                    f"The state is that of {len(vector)} parameters, and the optimizer has {sum(self._sizes)}."
+                )
         value, floor, growth = (float(state[key]) for key in ("damping", "floor", "growth"))
         self._damping = Damping(value, floor, self._damping.adapt, growth)
         self.balance.lengths = state["lengths"].clone().cpu()
         device = self.parameters[0].device
         self._memory.past = None if past is None else (past[0].clone().to(device), past[1].clone().to(device))
+        self._memory.carried = None if carried is None else carried.clone().to(device)

@@ -63,21 +63,36 @@ class Damping:
 
 
 class Memory:
-    """Past batches' quadratic models, seen from where we are: recursive least squares with a factor of forgetting."""
+    """What is kept of past batches, where each step has new ones.
+
+    With the normal matrix, their quadratic models seen from where we are: recursive least squares with a factor of
+    forgetting. Without it, the last step: the next one is damped towards a share of that instead of towards none
+    (Goldshlager, Abrahamsen and Lin, 2024, call it SPRING).
+    """
 
     def __init__(self, share: float):
         self.share = share
         #: Matrix and gradient.
         self.past: tuple[Tensor, Tensor] | None = None
+        #: The share of the last step.
+        self.carried: Tensor | None = None
+
+    def forget(self) -> None:
+        """After a step that failed: what is remembered may be what misleads."""
+        self.past = self.carried = None
 
     def change(self, delta: Tensor) -> float:
         """How much half the past batches' squares change with a step."""
         return 0.0 if self.past is None else float(delta.dot(self.past[1] + 0.5 * (self.past[0] @ delta)))
 
     def keep(self, solver: Solver, delta: Tensor) -> None:
-        """Take over a share of a model, which has the past in it, as seen from where a step has led."""
-        if not self.share or not isinstance(solver, Normal):
+        """Take over a share of a model, which has the past in it, as seen from where a step has led; or of the step."""
+        if not self.share:
             return
+        if not isinstance(solver, Normal):
+            self.past, self.carried = None, self.share * delta
+            return
+        self.carried = None
         matrix = solver.matrix()
         gradient = self.share * (solver.gradient + matrix @ delta)
         kept = torch.empty_like(matrix) if self.past is None else self.past[0]
@@ -123,13 +138,17 @@ class Search:
             else:
                 length *= 0.5
         self.move(self.start)
-        memory.past = None  # what is remembered may be what misleads
+        memory.forget()
         return Step(loss, loss, damping.value, tries, False, False)
 
     def _direction(self, memory: Memory) -> tuple[Tensor, float, bool]:
         """A step, by how much half the squares should fall with it, and whether it is bent."""
-        solver, r = self.solver, self.residuals
-        delta = -solver.solve(r, solver.gradient)
+        solver, r, carried = self.solver, self.residuals, memory.carried
+        if carried is None:
+            delta = -solver.solve(r, solver.gradient)
+        else:
+            target = r + solver.times(carried)
+            delta = carried - solver.solve(target, solver.transposed(target))
         moved = solver.times(delta)
         squares = self.reduce(torch.stack([r.dot(moved), moved.dot(moved)]))
         predicted = -float(squares[0] + 0.5 * squares[1]) - memory.change(delta)
