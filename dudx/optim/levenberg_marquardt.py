@@ -56,7 +56,7 @@ class LevenbergMarquardt:
         floor: the smallest damping.
         tries: after so many dampings, or lengths, without a better loss a step is given up; the parameters stay.
         reduce: sums a tensor over processes that each have points of their own, for torchrun:
-            `lambda t: (torch.distributed.all_reduce(t), t)[1]`.
+            `lambda t: (torch.distributed.all_reduce(t), t)[1]`. Mean squares are then those over all of them.
 
     With the same terms and the same random generators all steps are the same to the last bit; random numbers that an
     engine such as SFD draws are the same in all that one step compares.
@@ -138,9 +138,10 @@ class LevenbergMarquardt:
         j = None if kind == "free" else self._workspace("jacobian", sum(counts), sum(self._sizes), values[0].device)
         blocks = [None] * len(parts) if j is None else [p.dense(b) for p, b in zip(parts, j.split(counts), strict=True)]
         weights = self.balance.of_rows(terms, parts, blocks, self._reduce)
+        totals = self._reduce(values[0].new_tensor([float(part.samples) for part in parts])).tolist()
         factors = [
-            torch.cat([r.new_full((part.samples,), math.sqrt(weight / part.samples)) for weight in of_term])
-            for r, part, of_term in zip(values, parts, weights, strict=True)
+            torch.cat([r.new_full((part.samples,), math.sqrt(weight / total)) for weight in of_term])
+            for r, part, of_term, total in zip(values, parts, weights, totals, strict=True)
         ]
         r = torch.cat(values) * torch.cat(factors)
         if j is None:

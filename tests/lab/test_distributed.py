@@ -170,7 +170,15 @@ def test_torchrun_goes_on_with_a_run_and_ends_where_one_process_does(tmp_path: P
 
 @pytest.mark.slow
 def test_second_order_by_two_processes_is_that_of_one(tmp_path: Path) -> None:
-    options = {"engine": "taylor", "optimizer": "lm", "epochs": 12, "evaluate_every": 12, "memory": 0.5, **ODD}
+    options = {
+        "engine": "taylor",
+        "optimizer": "lm",
+        "epochs": 12,
+        "evaluate_every": 12,
+        "memory": 0.5,
+        "weights": "auto",
+        **ODD,
+    }
     train(make_settings("burgers", "smoke", **options), tmp_path / "one")
     given = [word for key, value in options.items() for word in (f"--{key.replace('_', '-')}", str(value))]
     arguments = ["-m", "dudx.lab.cli", "train", "burgers", "--profile", "smoke", *given, "--out", str(tmp_path / "two")]

@@ -74,7 +74,7 @@ class LeastSquares:
 
     def _watched(self, part: Part, view: Model) -> _Watched:
         own, share = self.ranks.rows(part)
-        weight = None if self._automatic or not part.weight else share * part.weight
+        weight = None if self._automatic or not part.weight else part.weight
         term = Term(own.residual, view, own.points, self._engine(), weight, own.data)
         return _Watched(term, share, counts=part.weight > 0)
 

@@ -96,11 +96,6 @@ class Trainer:
         automatic = s.weights == "auto"
         if self.schedule is not None or self.optimizer is None:
             return Descent(self.optimizer, self.schedule, self._gradient)  # type: ignore[arg-type]
-        if automatic and not isinstance(self.ranks, OneProcess):
-            raise InputError(
-                f"With the optimizer {s.optimizer!r} in several processes the weights of the loss must be given; use "
-                "weights = fixed."
-            )
         seen, generator = self.views.training, self.engine_generator
         return LeastSquares(self.optimizer, seen, lambda: self.engine, generator, self.ranks, automatic)
 
