@@ -101,7 +101,40 @@ def test_repeatable_and_of_few_directions() -> None:
     assert 1 / 3 < found[0].relative_l2 / true_error(model) < 3
 
 
-def test_several_functions_are_refused() -> None:
-    problem = curved(outputs=2)
-    with pytest.raises(InputError, match="one unknown function"):
-        estimate(problem, MLP(1, 2, 4, 1), dudx.Taylor())
+def test_several_functions_and_equations() -> None:
+    """u' = v, v' = -u with u(0) = 0, v(0) = 1: sine and cosine."""
+
+    def start(n: int, generator: Generator, device: torch.device, dtype: torch.dtype):
+        return torch.zeros(n, 1, dtype=dtype), {}
+
+    problem = Problem(
+        name="circle",
+        title="Circle",
+        inputs=("t",),
+        domain=Interval(0.0, 2.0),
+        residual=dudx.Residual(lambda u, v: (u.t - v, v.t + u), ("t",)),
+        conditions=[Condition("start", "boundary", dudx.Residual(lambda u, v: (u, v - 1), ("t",)), start)],
+        outputs=2,
+    )
+    torch.manual_seed(0)
+    model = MLP(1, 2, width=6, depth=2, bounds=problem.domain.bounds).double()
+    optimizer, generator = LevenbergMarquardt(model.parameters()), Generator().manual_seed(0)
+    t = torch.linspace(0, 2, 500, dtype=torch.float64)[:, None]
+    exactly = torch.cat([torch.sin(t), torch.cos(t)], dim=1)
+    for _ in range(6):
+        x = problem.domain.sample(40, generator, dtype=torch.float64)
+        at = torch.zeros(1, 1, dtype=torch.float64)
+        optimizer.step(
+            [
+                Term(problem.residual, model, x, dudx.Taylor(), weight=1.0),
+                Term(problem.conditions[0].residual, model, at, dudx.Taylor(), weight=1.0),
+            ]
+        )
+    error = float((model(t).detach() - exactly).norm() / exactly.norm())
+    assert error > 1e-6
+    assert 1 / 3 < estimate(problem, model, dudx.Taylor()).relative_l2 / error < 3
+
+
+def test_functions_that_the_equation_does_not_name_are_told() -> None:
+    with pytest.raises(InputError, match="names 1 output"):
+        estimate(curved(outputs=2), MLP(1, 2, 4, 1), dudx.Taylor())

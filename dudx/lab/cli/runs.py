@@ -59,7 +59,7 @@ def _show_result(result: dict[str, Any], out: Path, pictures: list[Path]) -> Non
     table = ScreenTable(title=f"{result['problem']} with {result['engine']}, {result['status']}", show_header=False)
     for key, value in (
         ("relative L2", _percent(result["l2_relative"])),
-        *([("estimated", _percent(result["estimate"]["relative_l2"]))] if "estimate" in result else []),
+        *([("estimated", _estimated(result["estimate"]))] if "estimate" in result else []),
         ("SMAPE", "-" if result["smape"] is None else f"{result['smape']:.2f} %"),
         ("max error", "-" if result["max_error"] is None else f"{result['max_error']:.2g}"),
         ("epochs", str(result["epochs"])),
@@ -72,6 +72,10 @@ def _show_result(result: dict[str, Any], out: Path, pictures: list[Path]) -> Non
     ):
         table.add_row(key, value)
     console.print(table)
+
+
+def _estimated(found: dict[str, Any] | None) -> str:
+    return "not for networks whose samples influence each other" if found is None else _percent(found["relative_l2"])
 
 
 def _percent(value: float | None) -> str:

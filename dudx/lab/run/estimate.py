@@ -9,15 +9,16 @@ and layers, as the network has learned to, and the copy's have not been used up 
 from __future__ import annotations
 
 import copy
+import inspect
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Generator, Tensor, nn
 
 from dudx.engines.base import Engine
-from dudx.errors import InputError
 from dudx.lab.problems import Problem
 from dudx.lab.problems.base import Points
 from dudx.optim import Balance, linearize
@@ -39,7 +40,7 @@ class Estimate:
     """What is known of a network's error.
 
     Attributes:
-        relative_l2: ‖e‖ / ‖u + e‖ over the domain, the estimate of the relative error.
+        relative_l2: ‖e‖ / ‖u + e‖ over the domain and all unknown functions, the estimate of the relative error.
         points: in the interior, at which the correction e was computed.
         directions: among which it was sought.
     """
@@ -60,15 +61,14 @@ def estimate(
     """The relative error of a network, from its residuals at fresh points.
 
     Args:
-        problem: the equation and its conditions; its reference is not looked at.
+        problem: the equation and its conditions; its reference is not looked at, and unknown constants are taken for
+            known.
         model: the network, which is left as it is.
         engine: how derivatives are computed, with its steps set if it has any.
         points: in the interior, and half as many for each condition; four times the number of directions unless given.
         directions: at most this many are used, random ones of the network's where it has more.
         seed: of points and directions.
     """
-    if problem.outputs != 1:
-        raise InputError("The error is estimated for problems with one unknown function.")
     parameter = next(model.parameters())
     device, dtype = parameter.device, parameter.dtype
     generator = Generator(device).manual_seed(seed)
@@ -84,10 +84,10 @@ def estimate(
     parts = []
     for residual, (x, data) in drawn:
         kept, factors = _where_it_matters(residual, model, x, engine, data, len(x) // _POOL, generator)
-        r, j = tangent.of(residual, x[kept], {key: value[kept] for key, value in data.items()})
-        parts.append((factors * r, factors[:, None] * j))
+        for r, j in zip(*tangent.of(residual, x[kept], {key: value[kept] for key, value in data.items()}), strict=True):
+            parts.append((factors * r, factors[:, None] * j))
     x = problem.domain.sample(points, generator, device, dtype)
-    u, along = tangent.of(Residual(lambda u: u, problem.inputs), x, {})
+    u, along = tangent.of(_values(problem.residual), x, {})
     correction = along @ _solved(parts)
     return Estimate(
         float(correction.norm() / (u + correction).norm().clamp(min=1e-300)), points=points, directions=len(chosen)
@@ -113,7 +113,9 @@ def _where_it_matters(
         for start in range(0, len(x), _ROWS):
             some = slice(start, start + _ROWS)
             given = {key: value[some] for key, value in data.items()}
-            sizes.append(torch.as_tensor(residual(model, x[some], engine, **given)).abs().flatten().double())
+            returned = residual(model, x[some], engine, **given)
+            equations = returned if isinstance(returned, tuple) else (returned,)
+            sizes.append(torch.cat(equations, dim=1).double().norm(dim=1))
     size = torch.cat(sizes)
     density = 0.5 + 0.5 * size / size.mean().clamp(min=1e-300)
     chosen = torch.multinomial(density, count, generator=generator)
@@ -146,8 +148,19 @@ def _varied(model: nn.Module, generator: Generator) -> nn.Module:
     return varied
 
 
+def _values(residual: Residual) -> Residual:
+    """The unknown functions themselves, by the names that a residual has for them."""
+
+    def outputs(**fields: Any) -> tuple[Any, ...]:
+        return tuple(fields.values())
+
+    keyword = inspect.Parameter.KEYWORD_ONLY
+    outputs.__signature__ = inspect.Signature([inspect.Parameter(n, keyword) for n in residual.outputs])  # type: ignore[attr-defined]
+    return Residual(outputs, residual.inputs)
+
+
 class _Tangent:
-    """Residuals, and their derivatives along the chosen directions, in double precision."""
+    """Residuals (equations, N), and their derivatives along the chosen directions, in double precision."""
 
     def __init__(self, model: _Moved, engine: Engine, chosen: Tensor):
         self.model, self.engine, self.chosen = model, engine, chosen
@@ -159,9 +172,10 @@ class _Tangent:
             some = slice(start, start + self.rows)
             given = {key: value[some] for key, value in data.items()}
             r, j = linearize(residual, self.model, x[some], self.engine, self.model.leaves, data=given)
-            found.append((r.double(), j.dense()[:, self.chosen].double()))
+            rows = j.dense()[:, self.chosen].double()
+            found.append((r.double().unflatten(0, (-1, len(x[some]))), rows.unflatten(0, (-1, len(x[some])))))
         values, rows = zip(*found, strict=True)
-        return torch.cat(values), torch.cat(rows)
+        return torch.cat(values, dim=1), torch.cat(rows, dim=1)
 
 
 def _solved(parts: Sequence[tuple[Tensor, Tensor]]) -> Tensor:

@@ -114,7 +114,9 @@ class Settings(BaseModel):
     device: str = _machine("cpu", "cpu or cuda")
     threads: int | None = _machine(None, "CPU threads; else torch's default", gt=0)
     tensorboard: bool = _machine(False, "write TensorBoard events too")
-    estimate: bool = _machine(False, "estimate the error in the end, which needs no reference and some seconds")
+    estimate: bool = _machine(
+        False, "estimate the error in the end, which needs no reference and some seconds; not of coupled networks"
+    )
     reference_file: str | None = _machine(None, "a COMSOL data file to score against in addition")
 
 

@@ -72,11 +72,6 @@ class Trainer:
         self.views = Views(
             self.model, self.calibration_points, isolating=self.engine.coupled == "refuse" and not ignoring
         )
-        if settings.estimate and (problem.outputs != 1 or self.views.isolating):
-            raise InputError(
-                "The error is estimated for one unknown function and networks without influence between samples; leave "
-                "out --estimate."
-            )
         self.ranks.same_start(self.model, self.unknowns, self.calibration_points)
         self.first, self.second = self._first_phase(), self._second_phase()
         self.batches = Batches(self.objective, settings.resample, self.generator, self._residual_size)
@@ -280,7 +275,13 @@ class Trainer:
         elif status == "finished":
             facts["stopped"] = stopped
         if self.settings.estimate and status != "diverged":
-            facts["estimate"] = asdict(estimate(self.problem, self.model, self.engine, seed=self.settings.seed))
+            # It linearises a network of independent samples; of one whose samples are isolated there is none.
+            found = (
+                None
+                if self.views.isolating
+                else estimate(self.problem, self.model, self.engine, seed=self.settings.seed)
+            )
+            facts["estimate"] = None if found is None else asdict(found)
         if file_scores := self.evaluation.file_scores():
             facts["file_reference"] = file_scores
         return self.records.write_result(scored(arrays), arrays, facts)
