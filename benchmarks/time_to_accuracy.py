@@ -35,7 +35,7 @@ from dudx.lab.plots import COLOURS, figure
 from dudx.lab.run.engines import engine_label
 from dudx.lab.run.metrics import percent
 
-MARKS = (10.0, 30.0, 60.0, 120.0, 300.0)
+MARKS = (10.0, 30.0, 60.0, 120.0, 300.0, 600.0)
 ENGINES = ("taylor", "ad", "fd", "efd", "sfd")
 
 
@@ -55,6 +55,8 @@ WAYS = {
     "lm, precise": Way(300.0, {"evaluate_every": 5}, "precise", "-"),
     "soap": Way(120.0, {"optimizer": "soap", "learning_rate": 3e-3, **FIRST_ORDER}, line="--"),
     "adam": Way(120.0, {"optimizer": "adam", "learning_rate": 1e-3, **FIRST_ORDER}, line=":"),
+    # The points stay for 200 steps: what such a method learns of the loss is of the points it was learned on.
+    "broyden": Way(120.0, {"optimizer": "broyden", **FIRST_ORDER, "evaluate_every": 5, "resample": 10}, line="--"),
     # After a thousand epochs of Adam, as is usual.
     "lbfgs": Way(120.0, {"optimizer": "adam", "learning_rate": 1e-3, **FIRST_ORDER, "evaluate_every": 10}, line="-."),
 }
@@ -86,6 +88,8 @@ def settings_of(method: Method, seed: int, seconds: float, sizes: dict[str, Any]
 def epochs_for(method: Method, options: dict[str, Any], seconds: float, folder: Path) -> dict[str, int]:
     """As many epochs as fit into the seconds, where a schedule depends on it."""
     if "optimizer" not in method.way.options:
+        return {"epochs": 10**6}
+    if method.optimizer == "broyden":
         return {"epochs": 10**6}
     if method.optimizer == "lbfgs":
         return {"epochs": ADAM_BEFORE_LBFGS, "lbfgs_epochs": 10**6}

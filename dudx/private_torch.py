@@ -15,6 +15,7 @@ import torch
 import torch.nn.functional as F
 from torch.fx.graph import Graph
 from torch.nn.modules import batchnorm as _batchnorm
+from torch.optim import lbfgs as _lbfgs
 
 #: How many modes look on at torch's functions. A jet's operators go through torch's dispatch only then, as it takes
 #: longer than most rules. Where torch does not tell, they always do.
@@ -26,6 +27,10 @@ transforms_active: Callable[[], bool] = getattr(torch._C, "_are_functorch_transf
 
 #: The base of all batch norm layers: torch has no public name for "any batch norm". There is no way without it.
 BatchNorm = _batchnorm._BatchNorm
+
+#: The line search of torch's L-BFGS, by cubic interpolation to a point that fulfils the strong Wolfe conditions.
+#: There is no public one, and no self-scaled Broyden method without it.
+strong_wolfe: Callable[..., tuple[float, torch.Tensor, float, int]] = _lbfgs._strong_wolfe
 
 #: What torch checks before it normalises, so that a layer written out refuses the same shapes with the same words.
 #: Where it is missing, such shapes are normalised to NaN.

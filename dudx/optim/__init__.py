@@ -1,4 +1,4 @@
-"""Each sample's gradient of a residual, and an optimizer that uses it.
+"""Each sample's gradient of a residual, an optimizer that uses it, and one for those who want gradients only.
 
 Example:
     >>> model, x = torch.nn.Linear(1, 1).double(), torch.rand(20, 1, dtype=torch.float64)
@@ -10,6 +10,7 @@ Example:
 """
 
 from dudx.optim.balancing import Balance
+from dudx.optim.broyden import SelfScaledBroyden
 from dudx.optim.jacobian import jacobian, linearize
 from dudx.optim.levenberg_marquardt import LevenbergMarquardt
 from dudx.optim.rows import Jacobian
@@ -22,6 +23,7 @@ __all__ = [
     "Jacobian",
     "LeastSquares",
     "LevenbergMarquardt",
+    "SelfScaledBroyden",
     "Step",
     "Term",
     "jacobian",

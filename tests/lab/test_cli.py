@@ -89,7 +89,7 @@ LISTS = {
     "engines": ("ad", "fd", "efd", "sfd", "taylor"),
     "problems": ("poisson", "burgers", "heat"),
     "networks": ("mlp", "featured", "batchnorm", "attention"),
-    "optimizers": ("adam", "soap"),
+    "optimizers": ("adam", "broyden", "lbfgs", "lm", "soap"),
 }
 
 

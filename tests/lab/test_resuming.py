@@ -77,7 +77,7 @@ def test_every_engine_resumes_bit_for_bit(engine: str, tmp_path: Path, monkeypat
     assert_resumed_bit_for_bit(tmp_path / "whole", tmp_path / "killed")
 
 
-@pytest.mark.parametrize("optimizer", ["soap", "torch.optim:RMSprop"])
+@pytest.mark.parametrize("optimizer", ["soap", "torch.optim:RMSprop", "lbfgs", "broyden"])
 def test_other_optimizers_resume_bit_for_bit_too(
     optimizer: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -52,7 +52,7 @@ class Phase(Protocol):
 def first_phase(
     settings: Settings, parameters: Iterable[nn.Parameter], reduce: Reduce | None = None
 ) -> tuple[Any, LRScheduler | None]:
-    """The optimizer of the main phase with its schedule, which one that works by terms has none of."""
+    """The optimizer of the main phase with its schedule, which those by terms or with line searches have none of."""
     name = settings.optimizer
     maker = look_up(name, optimizers(), "optimizer")
     taken = _arguments(maker)
@@ -65,6 +65,8 @@ def first_phase(
         raise InputError(f"The optimizer {name!r} cannot be made from parameters and lr: {said(error)}.") from error
     if name not in optimizers():
         _refuse_unusable(name, optimizer)
+    if searches(optimizer):
+        return optimizer, None
     if settings.schedule == "cosine":
         return optimizer, CosineAnnealingLR(optimizer, T_max=settings.epochs)
     return optimizer, LambdaLR(optimizer, lambda epoch: 1.0)
@@ -73,12 +75,17 @@ def first_phase(
 def _refuse_unusable(name: str, optimizer: Any) -> None:
     if not isinstance(optimizer, torch.optim.Optimizer):
         raise InputError(f"The optimizer {name!r} is a {type(optimizer).__name__}, which is not torch.optim.Optimizer.")
-    closure = inspect.signature(optimizer.step).parameters.get("closure")
-    if closure is not None and closure.default is inspect.Parameter.empty:
+    if searches(optimizer):
         raise InputError(
-            f"The optimizer {name!r} evaluates the loss itself, by a closure; L-BFGS has a phase of its own, "
-            "--lbfgs-epochs."
+            f"The optimizer {name!r} evaluates the loss itself, by a closure; there are lbfgs and broyden, and "
+            "a phase of L-BFGS after another optimizer by --lbfgs-epochs."
         )
+
+
+def searches(optimizer: Any) -> bool:
+    """Whether an optimizer evaluates the loss itself, by a closure that it must be given."""
+    closure = inspect.signature(optimizer.step).parameters.get("closure")
+    return closure is not None and closure.default is inspect.Parameter.empty
 
 
 def _arguments(maker: Callable[..., Any]) -> set[str]:
@@ -109,16 +116,13 @@ class Descent:
 
 
 class LineSearch:
-    """L-BFGS with a line search; each epoch it may look at its batch up to 25 times."""
+    """Steps by an optimizer that looks at its batch as often as its line searches want to, such as L-BFGS."""
 
     learning_rate, damping = 1.0, None
 
-    def __init__(self, parameters: Iterable[nn.Parameter], gradient: Gradient, generator: Generator):
-        self.optimizer = torch.optim.LBFGS(
-            list(parameters), max_iter=20, max_eval=25, history_size=50, line_search_fn="strong_wolfe"
-        )
-        self._gradient, self._generator = gradient, generator
-        self.stateful: dict[str, Stateful] = {"lbfgs": self.optimizer}
+    def __init__(self, optimizer: torch.optim.Optimizer, name: str, gradient: Gradient, generator: Generator):
+        self.optimizer, self._gradient, self._generator = optimizer, gradient, generator
+        self.stateful: dict[str, Stateful] = {name: optimizer}
 
     def step(self, parts: list[Part]) -> Losses:
         # The line search compares losses, so every look at the batch must use the same random steps.

@@ -24,7 +24,8 @@ from dudx.lab.run.interruption import stop_request
 from dudx.lab.run.least_squares import LeastSquares
 from dudx.lab.run.networks import knowledge_taken, networks, sizes_taken
 from dudx.lab.run.objective import Objective, Part
-from dudx.lab.run.phases import Descent, DivergedError, LineSearch, Phase, first_phase
+from dudx.lab.run.optimizers.lbfgs import lbfgs
+from dudx.lab.run.phases import Descent, DivergedError, LineSearch, Phase, first_phase, searches
 from dudx.lab.run.progress import display
 from dudx.lab.run.ranks import OneProcess, Ranks
 from dudx.lab.run.records import Records
@@ -89,15 +90,17 @@ class Trainer:
     def _first_phase(self) -> Phase:
         s = self.settings
         automatic = s.weights == "auto"
+        if searches(self.optimizer):
+            return LineSearch(self.optimizer, "optimizer", self._gradient, self.engine_generator)
         if self.schedule is not None or self.optimizer is None:
             return Descent(self.optimizer, self.schedule, self._gradient)  # type: ignore[arg-type]
         seen, generator = self.views.training, self.engine_generator
         return LeastSquares(self.optimizer, seen, lambda: self.engine, generator, self.ranks, automatic)
 
     def _second_phase(self) -> Phase | None:
-        return (
-            LineSearch(self.parameters, self._gradient, self.engine_generator) if self.settings.lbfgs_epochs else None
-        )
+        if not self.settings.lbfgs_epochs:
+            return None
+        return LineSearch(lbfgs(self.parameters, lr=1.0), "lbfgs", self._gradient, self.engine_generator)
 
     # -- what a checkpoint keeps ---------------------------------------------------------------------------------
 
