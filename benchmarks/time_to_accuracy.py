@@ -32,6 +32,7 @@ from rich.table import Table
 from dudx.engines import engines
 from dudx.lab import make_settings, storage, train
 from dudx.lab.plots import COLOURS, figure
+from dudx.lab.problems import problem
 from dudx.lab.run.engines import engine_label
 from dudx.lab.run.metrics import percent
 
@@ -41,18 +42,22 @@ ENGINES = ("taylor", "ad", "fd", "efd", "sfd")
 
 @dataclass(frozen=True)
 class Way:
-    """An optimizer with what it needs beside its profile, and how many seconds it is given unless told otherwise."""
+    """An optimizer with what it needs beside its profile, and how many seconds it is given unless told otherwise.
+
+    `longer` is how many times as long problems in space and time take.
+    """
 
     seconds: float
     options: dict[str, Any]
+    longer: float = 1.0
     profile: str = "cpu"
     line: str = "-"
 
 
 FIRST_ORDER = {"evaluate_every": 100, "memory": 0.0}
 WAYS = {
-    "lm": Way(120.0, {"evaluate_every": 5}),
-    "lm, precise": Way(300.0, {"evaluate_every": 5}, "precise", "-"),
+    "lm": Way(60.0, {"evaluate_every": 5}, longer=2.0),
+    "lm, precise": Way(300.0, {"evaluate_every": 5}, 2.0, "precise", "-"),
     "soap": Way(120.0, {"optimizer": "soap", "learning_rate": 3e-3, **FIRST_ORDER}, line="--"),
     "adam": Way(120.0, {"optimizer": "adam", "learning_rate": 1e-3, **FIRST_ORDER}, line=":"),
     # The points stay for 200 steps: what such a method learns of the loss is of the points it was learned on.
@@ -78,6 +83,10 @@ class Method:
     def way(self) -> Way:
         return WAYS[self.optimizer]
 
+    @property
+    def seconds(self) -> float:
+        return self.way.seconds * (self.way.longer if len(problem(self.problem).inputs) > 2 else 1.0)
+
 
 def settings_of(method: Method, seed: int, seconds: float, sizes: dict[str, Any]) -> dict[str, Any]:
     """The options of a run, but for its epochs."""
@@ -101,14 +110,16 @@ def epochs_for(method: Method, options: dict[str, Any], seconds: float, folder: 
 
 def measure(method: Method, seed: int, seconds: float, sizes: dict[str, Any], out: Path) -> None:
     """Train, and write down the error as it falls."""
-    file, folder = method.file(out, seed), out / "running"
+    file = method.file(out, seed)
+    folder = out / f"{file.stem}-running"
     options = settings_of(method, seed, seconds, sizes)
     options |= epochs_for(method, options, seconds, folder)
     shutil.rmtree(folder, ignore_errors=True)
     result = train(make_settings(method.problem, method.way.profile, **options), folder)
     rows = [row for row in storage.read_table(folder / "metrics.csv") if row["l2_relative"]]
     curve = [[float(row["cpu_seconds"]), int(row["epoch"]), float(row["l2_relative"])] for row in rows]
-    kept = {key: result[key] for key in ("status", "stopped", "epochs", "cpu_seconds", "parameters") if key in result}
+    names = ("status", "stopped", "epochs", "cpu_seconds", "parameters", "l2_relative", "estimate")
+    kept = {name: result[name] for name in names if name in result}
     storage.write_json(file, {"settings": options, **kept, "curve": curve})
     shutil.rmtree(folder)
 
@@ -119,10 +130,22 @@ def error_at(seconds: float, curve: Sequence[Sequence[float]]) -> float | None:
     return seen[-1] if seen and curve[-1][0] > 0.95 * seconds else None
 
 
+def runs_of(method: Method, seeds: int, out: Path) -> list[dict[str, Any]]:
+    """The runs that are done."""
+    files = [method.file(out, seed) for seed in range(seeds)]
+    return [json.loads(file.read_text()) for file in files if file.exists()]
+
+
 def curves_of(method: Method, seeds: int, out: Path) -> list[list[list[float]]]:
     """The errors over time of the runs that are done."""
-    files = [method.file(out, seed) for seed in range(seeds)]
-    return [json.loads(file.read_text())["curve"] for file in files if file.exists()]
+    return [run["curve"] for run in runs_of(method, seeds, out)]
+
+
+def estimates(method: Method, seeds: int, out: Path) -> str:
+    """From where to where the estimates of the final error, which need no reference, were of it."""
+    runs = [run for run in runs_of(method, seeds, out) if run.get("estimate")]
+    ratios = sorted(run["estimate"]["relative_l2"] / run["l2_relative"] for run in runs)
+    return f"{ratios[0]:.2f} to {ratios[-1]:.2f}" if ratios else "-"
 
 
 def median_at(seconds: float, curves: Sequence[Sequence[Sequence[float]]]) -> float | None:
@@ -135,17 +158,18 @@ def median_at(seconds: float, curves: Sequence[Sequence[Sequence[float]]]) -> fl
 def show(methods: Sequence[Method], marks: Sequence[float], seeds: int, out: Path) -> None:
     """Print the table of each problem, and write all of them to a file."""
     console, lines = Console(), []
-    for problem in dict.fromkeys(method.problem for method in methods):
-        table = Table(title=f"{problem}: relative L2, median over {seeds} seeds")
-        headings = ["optimizer", "engine", *(f"{mark:g} s" for mark in marks)]
-        lines += [f"## {problem}", "", f"| {' | '.join(headings)} |", "|" + "---|" * len(headings)]
+    for name in dict.fromkeys(method.problem for method in methods):
+        table = Table(title=f"{name}: relative L2, median over the runs")
+        headings = ["optimizer", "engine", "runs", *(f"{mark:g} s" for mark in marks), "estimate / error"]
+        lines += [f"## {name}", "", f"| {' | '.join(headings)} |", "|" + "---|" * len(headings)]
         for heading in headings:
             table.add_column(heading)
         for method in methods:
-            if method.problem == problem and (curves := curves_of(method, seeds, out)):
+            if method.problem == name and (curves := curves_of(method, seeds, out)):
                 errors = [median_at(mark, curves) for mark in marks]
                 texts = ["-" if error is None else percent(error) for error in errors]
-                row = [method.optimizer, engine_label(method.engine), *texts]
+                row = [method.optimizer, engine_label(method.engine), str(len(curves)), *texts]
+                row.append(estimates(method, seeds, out))
                 table.add_row(*row)
                 lines.append(f"| {' | '.join(row)} |")
         lines.append("")
@@ -155,12 +179,12 @@ def show(methods: Sequence[Method], marks: Sequence[float], seeds: int, out: Pat
 
 def draw(methods: Sequence[Method], seeds: int, out: Path) -> None:
     """The error against the seconds, both logarithmic; a panel for each problem."""
-    problems = list(dict.fromkeys(method.problem for method in methods))
+    names = list(dict.fromkeys(method.problem for method in methods))
     order = list(dict.fromkeys(method.engine for method in methods))
-    with figure(out / "time_to_accuracy.png", len(problems), (5.2 * len(problems), 4.2)) as axes:
-        for ax, problem in zip(axes, problems, strict=True):
+    with figure(out / "time_to_accuracy.png", len(names), (5.2 * len(names), 4.2)) as axes:
+        for ax, name in zip(axes, names, strict=True):
             for method in methods:
-                curves = curves_of(method, seeds, out) if method.problem == problem else []
+                curves = curves_of(method, seeds, out) if method.problem == name else []
                 if not curves:
                     continue
                 times = sorted({row[0] for curve in curves for row in curve})
@@ -168,7 +192,7 @@ def draw(methods: Sequence[Method], seeds: int, out: Path) -> None:
                 colour = COLOURS[order.index(method.engine) % len(COLOURS)]
                 label = f"{method.optimizer}, {engine_label(method.engine)}"
                 ax.loglog(*zip(*pairs, strict=True), method.way.line, color=colour, label=label)
-            ax.set(xlabel="CPU seconds of training", ylabel="relative L2 error", title=problem)
+            ax.set(xlabel="CPU seconds of training", ylabel="relative L2 error", title=name)
             ax.legend(fontsize=7)
 
 
@@ -192,8 +216,8 @@ def main() -> None:
         seconds, marks = 0.3, [0.1, 0.3]
     storage.make_folder(chosen.out)
     methods = [
-        Method(problem, optimizer, engine)
-        for problem in chosen.problems
+        Method(name, optimizer, engine)
+        for name in chosen.problems
         for optimizer in chosen.optimizers
         for engine in chosen.engines or (ENGINES if optimizer == "lm" else ENGINES[:1])
     ]
@@ -201,7 +225,7 @@ def main() -> None:
     for seed in range(chosen.seeds):
         for method in methods:
             if not chosen.shown and not method.file(chosen.out, seed).exists():
-                measure(method, seed, seconds or method.way.seconds, sizes, chosen.out)
+                measure(method, seed, seconds or method.seconds, sizes, chosen.out)
     show(methods, marks, chosen.seeds, chosen.out)
     draw(methods, chosen.seeds, chosen.out)
 
