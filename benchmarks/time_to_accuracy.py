@@ -116,6 +116,8 @@ def measure(method: Method, seed: int, seconds: float, sizes: dict[str, Any], ou
     options |= epochs_for(method, options, seconds, folder)
     shutil.rmtree(folder, ignore_errors=True)
     result = train(make_settings(method.problem, method.way.profile, **options), folder)
+    if result["status"] == "interrupted":
+        raise SystemExit(130)
     rows = [row for row in storage.read_table(folder / "metrics.csv") if row["l2_relative"]]
     curve = [[float(row["cpu_seconds"]), int(row["epoch"]), float(row["l2_relative"])] for row in rows]
     names = ("status", "stopped", "epochs", "cpu_seconds", "parameters", "l2_relative", "estimate")
