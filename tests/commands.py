@@ -6,6 +6,9 @@ import contextlib
 import io
 from collections.abc import Callable
 
+#: An exit code, and what was written to standard output and to standard error.
+Said = tuple[int, str, str]
+
 
 def call(main: Callable[[], None]) -> tuple[object, str]:
     """The exit code of the program, and what it said on the way, but for how its trainings went."""

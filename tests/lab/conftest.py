@@ -1,15 +1,34 @@
-"""What the tests of the laboratory share: the reproduction of everything in small, made once."""
+"""What the tests of the laboratory share: the program, and the reproduction of everything in small, made once."""
 
 from __future__ import annotations
 
 import os
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from commands import Said
 
+from dudx.lab import cli
+from dudx.lab.cli import program
 from dudx.lab.locks import locked
+
+
+@pytest.fixture
+def dudx(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Callable[..., Said]:
+    """The program in this process, by the entry point that users call: its exit code, and what it wrote where."""
+
+    def called(*arguments: str) -> Said:
+        monkeypatch.setattr(sys, "argv", ["dudx", *arguments])
+        monkeypatch.setattr(program.console, "width", 200)
+        capsys.readouterr()
+        with pytest.raises(SystemExit) as stop:
+            cli.main()
+        return int(stop.value.code or 0), *capsys.readouterr()
+
+    return called
 
 
 @pytest.fixture(scope="session")

@@ -7,30 +7,13 @@ from pathlib import Path
 
 import pytest
 import torch
-from commands import call
+from commands import Said, call
 from typer.testing import CliRunner
 
 from dudx.lab import cli, make_settings, storage, train
-from dudx.lab.cli import app, program
+from dudx.lab.cli import app
 from dudx.lab.run.folder import settings_of
 from dudx.lab.run.settings import Settings
-
-Said = tuple[int, str, str]
-
-
-@pytest.fixture
-def dudx(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Callable[..., Said]:
-    """The program in this process, by the entry point that users call: its exit code, and what it wrote where."""
-
-    def called(*arguments: str) -> Said:
-        monkeypatch.setattr(sys, "argv", ["dudx", *arguments])
-        monkeypatch.setattr(program.console, "width", 200)
-        capsys.readouterr()
-        with pytest.raises(SystemExit) as stop:
-            cli.main()
-        return int(stop.value.code or 0), *capsys.readouterr()
-
-    return called
 
 
 @pytest.fixture(scope="module")

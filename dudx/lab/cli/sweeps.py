@@ -1,4 +1,4 @@
-"""Many runs: a sweep."""
+"""Many runs: a sweep, or a comparison of those that are there."""
 
 from __future__ import annotations
 
@@ -17,6 +17,7 @@ from dudx.lab.cli.program import (
     app,
     console,
     folder_option,
+    show_table,
 )
 
 
@@ -60,3 +61,31 @@ def sweep(
         raise typer.Exit(130)
     if finished < len(outcomes):
         raise typer.Exit(3)
+
+
+@app.command()
+def compare(
+    runs: Annotated[
+        list[Path], typer.Argument(help="folders of runs, or folders of such folders as sweeps leave them")
+    ],
+    out: Annotated[Path | None, typer.Option(help="a picture of errors and times, .png or .pdf")] = None,
+    csv: Annotated[Path | None, typer.Option(help="a file with a line for each run")] = None,
+) -> None:
+    """Put runs beside each other: what they differ in, their errors over the seeds, their times.
+
+    Example: dudx compare runs/adam runs/lm runs/sweep --out compared.png
+    """
+    from dudx.lab import plots
+    from dudx.lab.sweep import comparison, table
+
+    if out is not None:
+        plots.check_picture(out)
+    found = comparison.found_in(runs)
+    keys = comparison.differing([outcome for _, outcome in found])
+    headings, rows = comparison.table(found, keys)
+    show_table(headings, rows, words=len(keys))
+    if csv is not None:
+        table.write_csv(csv, [outcome for _, outcome in found])
+    if out is not None:
+        comparison.draw(out, found, keys)
+        console.print(f"The picture is {out}.")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import math
 import statistics
 from collections import Counter
 from collections.abc import Sequence
@@ -15,6 +16,7 @@ from rich.table import Table as ScreenTable
 
 from dudx.errors import InputError
 from dudx.lab import storage
+from dudx.lab.run.metrics import percent
 from dudx.lab.sweep.runs import Outcome
 
 _MOST_SEEDS = 10_000
@@ -75,8 +77,11 @@ def shown(outcomes: Sequence[Outcome], keys: Sequence[str]) -> ScreenTable:
 def _error(group: Group) -> str:
     if group.mean is None:
         return "-"
-    spread = "" if group.deviation is None else f" ± {100 * group.deviation:.2f}"
-    return f"{100 * group.mean:.2f}{spread} %"
+    if group.deviation is None:
+        return percent(group.mean)
+    # As many decimals as the mean needs: errors of second order are thousandths of a per cent.
+    decimals = max(2, 1 - math.floor(math.log10(100 * group.mean))) if group.mean > 0 else 2
+    return f"{100 * group.mean:.{decimals}f} ± {100 * group.deviation:.{decimals}f} %"
 
 
 def write_csv(path: Path, outcomes: Sequence[Outcome]) -> None:
