@@ -258,6 +258,11 @@ def test_a_setting_that_does_not_fit_is_a_sentence() -> None:
         small(memory=1.0)
 
 
+def test_a_run_ends_with_the_last_step_of_its_points(tmp_path: Path) -> None:
+    result = train(small(epochs=200, resample=7, seconds=1e-6), tmp_path / "run")
+    assert (result["stopped"], result["epochs"]) == ("seconds", 7)
+
+
 @pytest.mark.slow
 def test_the_benchmark_runs_and_does_not_run_again(tmp_path: Path) -> None:
     script = Path(__file__).parents[2] / "benchmarks" / "time_to_accuracy.py"

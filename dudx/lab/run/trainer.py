@@ -155,7 +155,7 @@ class Trainer:
             with stop_request() as stop, display(self.settings.problem, *self._extent()) as shown:
                 while self.epoch < self.epochs and status == "finished" and stopped is None:
                     self._epoch()
-                    stopped = self.ranks.same(self.stopping.reason)
+                    stopped = self.ranks.same(self._over)
                     over = stopped is not None or self.epoch == self.epochs
                     shown.update(self._progress(), self._facts(), over)
                     if self.ranks.any(stop()):
@@ -204,7 +204,7 @@ class Trainer:
         self.epoch += 1
         self.seconds = time.perf_counter() - self.began
         self.stopping.spent += time.process_time() - began
-        last = self.epoch == self.epochs or self.stopping.reason is not None
+        last = self.epoch == self.epochs or self._over is not None
         evaluating = self.epoch % self.settings.evaluate_every == 0 or last
         if evaluating or self.epoch % self.settings.log_every == 0 or self.epoch == 1:
             self.records.add_losses(loss, by_name)
@@ -212,6 +212,11 @@ class Trainer:
             self.records.add_row(
                 self.epoch, self.seconds, learning_rate, self.engine.shown, scores, phase.damping, self.stopping.spent
             )
+
+    @property
+    def _over(self) -> str | None:
+        """Why to stop now; not before the last step with the present points, as the first one with new points errs."""
+        return self.stopping.reason if self.epoch % self.settings.resample == 0 else None
 
     def first_step(self, parts: list[Part]) -> tuple[float, Mapping[str, Tensor]]:
         """A step of the main optimizer; returns the loss before it, and its parts."""
