@@ -1,7 +1,7 @@
 """How accurate a network is after how many CPU seconds of training, for every optimizer and engine.
 
     python benchmarks/time_to_accuracy.py [--problems poisson burgers] [--optimizers lm soap] [--engines taylor fd]
-        [--seeds 5] [--seconds 300] [--out out/time_to_accuracy] [--shown] [--smoke]
+        [--seeds 5] [--seconds 300] [--out results/accuracy] [--shown] [--smoke]
 
 All runs have the network, the points, the weights and the double precision of the profile `cpu`, on one thread; what
 differs is the optimizer and the engine. (`lm, precise` has the wider network and the points of the profile `precise`.)
@@ -206,7 +206,7 @@ def main() -> None:
     parser.add_argument("--engines", nargs="+", choices=list(engines()), help="with every optimizer")
     parser.add_argument("--seeds", type=int, default=5)
     parser.add_argument("--seconds", type=float, help="instead of those of each way")
-    parser.add_argument("--out", type=Path, default=Path("out/time_to_accuracy"))
+    parser.add_argument("--out", type=Path, default=Path("results/accuracy"))
     parser.add_argument("--shown", action="store_true", help="of what is there already")
     parser.add_argument("--smoke", action="store_true", help="a second each, of networks that learn nothing")
     chosen = parser.parse_args()
