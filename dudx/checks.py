@@ -53,17 +53,26 @@ def model(candidate: object, x: Tensor) -> Model:
     if isinstance(candidate, type):
         raise InputError(f"The model is the class {candidate.__name__}, not an instance; call it first.")
     if isinstance(candidate, nn.Module):
-        for parameter in candidate.parameters():
-            if parameter.device != x.device:
-                raise InputError(
-                    f"The model is on {parameter.device} and the points on {x.device}; move one with .to()."
-                )
-            if parameter.is_floating_point() and parameter.dtype != x.dtype:
-                raise InputError(
-                    f"The model is {parameter.dtype} and the points are {x.dtype}; convert one with .to()."
-                )
-            break
+        parameter = _first_parameter(candidate)
+        if parameter is not None and parameter.device != x.device:
+            raise InputError(f"The model is on {parameter.device} and the points on {x.device}; move one with .to().")
+        if parameter is not None and parameter.is_floating_point() and parameter.dtype != x.dtype:
+            raise InputError(f"The model is {parameter.dtype} and the points are {x.dtype}; convert one with .to().")
     return cast(Model, candidate)
+
+
+def _first_parameter(module: nn.Module) -> Tensor | None:
+    """The first of `module.parameters()`, without the machinery of that: this is done in every call."""
+    ahead: list[nn.Module | None] = [module]
+    while ahead:
+        part = ahead.pop()
+        if part is None:
+            continue
+        for parameter in part._parameters.values():
+            if parameter is not None:
+                return parameter
+        ahead.extend(reversed(part._modules.values()))
+    return None
 
 
 def forward(model: Model, x: Any, kinds: tuple[type, ...] = (Tensor,)) -> Any:

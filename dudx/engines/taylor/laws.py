@@ -38,7 +38,10 @@ def compose(jet: Jet, derivatives: Sequence[Tensor]) -> Jet:
     for stream, mixing in zip(s.higher, layout.mixing[layout.unmixed :], strict=True):
         total = derivatives[1] * stream
         for derivative, products in zip(derivatives[2:], mixing, strict=False):
-            if products:
+            if len(products) == 1:  # its coefficient goes into the product that is taken anyway
+                ((coefficient, factors),) = products
+                total = addcmul(total, derivative, _multiplied(s, factors, known), value=coefficient)
+            elif products:
                 total = addcmul(total, derivative, _combination(s, products, known))
         parts.append(total)
     return Jet(layout, derivatives[0], *parts)
