@@ -2,7 +2,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 READY := .venv/.ready
 
-.PHONY: setup test test-oldest lint types torture demo bench bench-accuracy bench-peers clean
+.PHONY: setup test test-oldest fuzz lint types torture demo bench bench-accuracy bench-peers clean
 
 setup: $(READY)
 
@@ -36,6 +36,12 @@ $(OLDEST)/.ready: pyproject.toml
 	$(OLDEST)/bin/python -m pip install --quiet "torch==$(TORCH)" --requirement $(OLDEST)/needed.txt
 	$(OLDEST)/bin/python -m pip install --quiet --no-deps --editable .
 	@touch $(OLDEST)/.ready
+
+# Random networks and operators, every engine against nested torch.func: make fuzz MINUTES=30 SEED=1
+MINUTES ?= 5
+SEED ?= 0
+fuzz: $(READY)
+	OMP_NUM_THREADS=1 $(BIN)/python tests/fuzz.py --minutes $(MINUTES) --seed $(SEED)
 
 lint: $(READY)
 	$(BIN)/ruff check .

@@ -4,6 +4,7 @@ from dudx import optim
 from dudx.border import evaluate
 from dudx.compile.graphs import CompilationWarning
 from dudx.coupling.explanation import Explanation, explain
+from dudx.coupling.hazards import Hazard
 from dudx.coupling.isolated import Isolated
 from dudx.coupling.isolation import frozen, isolate, mixing_rule
 from dudx.coupling.measuring import RelativeError
@@ -22,6 +23,7 @@ from dudx.errors import (
     CoupledModelError,
     DudxError,
     InputError,
+    KinkWarning,
     ModelError,
     StepNotSetError,
     UnsupportedError,
@@ -33,6 +35,7 @@ from dudx.operators import Along, D, Laplacian, Operator, random_laplacian
 from dudx.recommendation import Candidate, Recommendation, recommend
 from dudx.residual import Residual
 from dudx.streaming import backward, suggested_chunk
+from dudx.watch import Finding, Watch, watch
 
 __version__ = "0.1.0"
 
@@ -53,8 +56,11 @@ __all__ = [
     "Engine",
     "Explanation",
     "Field",
+    "Finding",
+    "Hazard",
     "InputError",
     "Isolated",
+    "KinkWarning",
     "Laplacian",
     "Mixing",
     "ModelError",
@@ -66,6 +72,7 @@ __all__ = [
     "StepNotSetError",
     "Taylor",
     "UnsupportedError",
+    "Watch",
     "backward",
     "coupled",
     "evaluate",
@@ -81,4 +88,5 @@ __all__ = [
     "running_statistics",
     "suggested_chunk",
     "taylor_rule",
+    "watch",
 ]

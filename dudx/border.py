@@ -10,9 +10,8 @@ from torch import Tensor
 from dudx import checks
 from dudx.checks import Model
 from dudx.engines.base import Engine, Prepared
+from dudx.engines.meeting import can_be_planned, sound_derivatives
 from dudx.errors import InputError
-from dudx.network.detect import refuse_if_coupled
-from dudx.network.slices import slicing
 from dudx.operators import Operator, fitting
 
 
@@ -50,14 +49,13 @@ def evaluate(
 
 def derivatives(model: Model, x: Tensor, operators: Sequence[Operator], engine: Engine) -> Sequence[Tensor]:
     """The same for operators that are known to fit the points."""
-    model = _admitted(model, x, engine)
-    return engine.derivatives(model, x, operators)
+    return sound_derivatives(engine, _admitted(model, x, engine), x, operators)
 
 
 def prepared(model: Model, x: Tensor, operators: Sequence[Operator], engine: Engine) -> Prepared | None:
-    """The plan of such a request after the same checks; None where the engine has no plan apart."""
-    _admitted(model, x, engine)
-    return engine.prepared(x, operators)
+    """The plan of such a request after the same checks; None where the engine has no plan apart for this network."""
+    can = can_be_planned(engine, _admitted(model, x, engine), x, operators)
+    return engine.prepared(x, operators) if can else None
 
 
 def _admitted(model: Model, x: Tensor, engine: Engine) -> Model:
@@ -65,8 +63,4 @@ def _admitted(model: Model, x: Tensor, engine: Engine) -> Model:
         name = engine.__name__ if isinstance(engine, type) else repr(engine)
         raise InputError(f"The engine must be an instance such as dudx.AD() or dudx.FD(step=1e-2); got {name}.")
     checks.finite(x, "points")
-    model = checks.model(model, x)
-    # A slice of a coupled batch is another batch, so there even engines that are right for coupled networks are not.
-    if engine.coupled == "refuse" or slicing():
-        refuse_if_coupled(model, x)
-    return model
+    return checks.model(model, x)

@@ -79,3 +79,16 @@ class CalibrationWarning(UserWarning):
     ...     warnings.simplefilter("ignore", dudx.CalibrationWarning)  # of a line any step is right
     ...     curve = dudx.find_eps(lambda x: 2 * x, torch.rand(50, 2), order=1)
     """
+
+
+class KinkWarning(UserWarning):
+    """A second derivative is asked of a network that is made of straight pieces.
+
+    >>> import warnings
+    >>> network = torch.nn.Sequential(torch.nn.Linear(2, 8), torch.nn.ReLU(), torch.nn.Linear(8, 1))
+    >>> with warnings.catch_warnings(record=True) as seen:
+    ...     warnings.simplefilter("always")
+    ...     flat = dudx.evaluate(network, torch.rand(5, 2), dudx.Laplacian(), dudx.AD())
+    >>> [warning.category.__name__ for warning in seen]
+    ['KinkWarning']
+    """

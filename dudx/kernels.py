@@ -3,20 +3,21 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterator
+import inspect
+from collections.abc import Callable
+from contextlib import AbstractContextManager
 from typing import Any
 
 import torch
 from torch import Tensor
 from torch.nn import functional as F
-from torch.nn.attention import SDPBackend, sdpa_kernel
-from torch.overrides import TorchFunctionMode
+from torch.overrides import TorchFunctionMode, handle_torch_function
 
-from dudx.layers import norms
+from dudx.layers import attention, norms
+from dudx.private_torch import modes_active
 
 
-@contextlib.contextmanager
-def differentiable_kernels(tracking: bool = True) -> Iterator[None]:
+def differentiable_kernels(tracking: bool = True) -> AbstractContextManager[Any]:
     """Run attention and normalisation on kernels that any number of derivatives can be taken of.
 
     The fused attention kernels refuse a second derivative, the fused normalisations get some silently wrong.
@@ -24,31 +25,31 @@ def differentiable_kernels(tracking: bool = True) -> Iterator[None]:
     Args:
         tracking: let normalisations by the batch update their running statistics.
     """
-    written_out = contextlib.nullcontext() if torch.compiler.is_compiling() else WrittenOut(tracking)
-    with slow_attention(), sdpa_kernel(SDPBackend.MATH), written_out:
-        yield
+    return contextlib.nullcontext() if torch.compiler.is_compiling() else WrittenOut(tracking)
 
 
-@contextlib.contextmanager
-def slow_attention() -> Iterator[None]:
-    """Keep `nn.MultiheadAttention` and the transformer layers from kernels that cannot be looked into."""
-    fast = torch.backends.mha.get_fastpath_enabled()
-    torch.backends.mha.set_fastpath_enabled(False)
-    try:
-        yield
-    finally:
-        torch.backends.mha.set_fastpath_enabled(fast)
+class SlowAttention(TorchFunctionMode):
+    """Keeps `nn.MultiheadAttention` and the transformer layers from kernels that cannot be looked into.
+
+    They take these only where no mode looks on, so that looking on is enough; torch's own switch would be set for
+    every thread.
+    """
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        return called(func, args, kwargs or {})
 
 
 def called(function: Any, args: Any, kwargs: Any) -> Any:
-    """A torch function as it is without a mode; methods of Tensor would refuse what only follows torch, as jets do."""
-    if args and not isinstance(args[0], Tensor) and hasattr(args[0], "__torch_function__"):
+    """A torch function as it is without this mode; methods of Tensor would refuse what only follows torch, as jets."""
+    if args and is_jet(args[0]):
+        if modes_active():
+            return handle_torch_function(function, (args[0],), *args, **kwargs)
         return args[0].__torch_function__(function, (), args, kwargs)
     return function(*args, **kwargs)
 
 
 class WrittenOut(TorchFunctionMode):
-    """Normalisations in terms of arithmetic; all else as always.
+    """Normalisations and attention in terms of arithmetic; all else as always.
 
     Args:
         tracking: whether batch norm updates its running statistics.
@@ -78,9 +79,49 @@ class WrittenOut(TorchFunctionMode):
         return norms.batch_norm(input, running_mean, running_var, weight, bias, training, momentum, eps)
 
 
+_ATTENTION = inspect.signature(F.multi_head_attention_forward)
+
+
+def _multi_head_attention(*args: Any, **kwargs: Any) -> Any:
+    """What `nn.MultiheadAttention` calls: torch takes no fused kernel where the weights are asked for."""
+    given = _ATTENTION.bind(*args, **kwargs)
+    given.apply_defaults()
+    named = given.arguments
+    if is_jet(named["query"]) or named["need_weights"]:
+        return called(F.multi_head_attention_forward, args, kwargs)
+    if named["is_causal"] and named["key_padding_mask"] is None:  # as in torch, this hint counts more than the mask
+        later = torch.ones_like(named["attn_mask"], dtype=torch.bool).triu(1)
+        named = {**named, "attn_mask": later, "is_causal": False}
+    attended, _ = F.multi_head_attention_forward(**{**named, "need_weights": True})
+    return attended, None
+
+
+def _attention(query: Any, *args: Any, **kwargs: Any) -> Any:
+    """What `F.scaled_dot_product_attention` computes; with dropout or fewer heads it is left to torch."""
+    written_out = inspect.signature(attention.scaled_dot_product_attention).bind(query, *args, **kwargs).arguments
+    if is_jet(query) or written_out.get("dropout_p") or written_out.get("enable_gqa"):
+        return called(F.scaled_dot_product_attention, (query, *args), kwargs)
+    return attention.scaled_dot_product_attention(**written_out)
+
+
+def _native_layer_norm(x: Any, shape: Any, weight: Any, bias: Any, eps: float) -> Any:
+    """The kernel called by its own name, which also returns the mean and the inverse deviation."""
+    axes = tuple(range(-len(shape), 0))
+    mean, variance = x.mean(axes, keepdim=True), x.var(axes, correction=0, keepdim=True)
+    return norms.layer_norm(x, shape, weight, bias, eps), mean, torch.rsqrt(variance + eps)
+
+
+def is_jet(value: object) -> bool:
+    """Whether it follows torch without being a tensor."""
+    return hasattr(value, "__torch_function__") and not isinstance(value, Tensor)
+
+
 _WRITTEN_OUT: dict[Any, Callable[..., Any]] = {
     F.layer_norm: norms.layer_norm,
     torch.layer_norm: norms.layer_norm,
     F.instance_norm: norms.instance_norm,
     torch.instance_norm: norms.in_torch_order(norms.instance_norm),
+    torch.native_layer_norm: _native_layer_norm,
+    F.multi_head_attention_forward: _multi_head_attention,
+    F.scaled_dot_product_attention: _attention,
 }

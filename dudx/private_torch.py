@@ -16,6 +16,7 @@ import torch.nn.functional as F
 from torch.fx.graph import Graph
 from torch.nn.modules import batchnorm as _batchnorm
 from torch.optim import lbfgs as _lbfgs
+from torch.utils import _python_dispatch
 
 #: How many modes look on at torch's functions. A jet's operators go through torch's dispatch only then, as it takes
 #: longer than most rules. Where torch does not tell, they always do.
@@ -31,6 +32,13 @@ BatchNorm = _batchnorm._BatchNorm
 #: The line search of torch's L-BFGS, by cubic interpolation to a point that fulfils the strong Wolfe conditions.
 #: There is no public one, and no self-scaled Broyden method without it.
 strong_wolfe: Callable[..., tuple[float, torch.Tensor, float, int]] = _lbfgs._strong_wolfe
+
+#: Sees every kernel that this thread runs, and may run another: that is how numbers are drawn from a generator of our
+#: own. There is no way without it.
+DispatchMode = _python_dispatch.TorchDispatchMode
+
+#: What a transformer asks before it packs its tokens. Where it is missing, nothing is packed.
+may_be_packed: Any = getattr(torch, "_nested_tensor_from_mask_left_aligned", None)
 
 #: What torch checks before it normalises, so that a layer written out refuses the same shapes with the same words.
 #: Where it is missing, such shapes are normalised to NaN.
@@ -48,11 +56,6 @@ def forget_compiled_code() -> None:
     Without it a run's numbers could depend, in their last digits, on what ran before it.
     """
     torch._dynamo.reset()
-
-
-def mps_generator() -> torch.Generator:
-    """What networks on Apple's GPUs draw random numbers from, to be put back after a probe: it has no public name."""
-    return torch.mps._get_default_mps_generator()
 
 
 def from_compiler(error: BaseException) -> bool:

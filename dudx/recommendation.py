@@ -16,7 +16,7 @@ from torch import Tensor
 from dudx import checks
 from dudx.border import evaluate, prepared
 from dudx.checks import Model
-from dudx.compile.graphs import Compiled, shapes
+from dudx.compile.graphs import Compiled, Key, shapes
 from dudx.coupling.isolation import Isolated, isolate
 from dudx.engines import engines
 from dudx.engines.base import Engine
@@ -203,7 +203,7 @@ class _Step:
         def run(model: Model, x: Tensor, tensors: tuple[Tensor, ...]) -> Tensor:
             return _mean_squares(plan.run(model, x, tensors))
 
-        return self.compiled((plan.key, shapes(x, *plan.tensors)), run, self.model, x, plan.tensors)
+        return self.compiled(Key(plan.key, shapes(x, *plan.tensors)), run, self.model, x, plan.tensors)
 
     @property
     def note(self) -> str:

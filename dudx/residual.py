@@ -16,7 +16,7 @@ from torch import Tensor
 from dudx import checks
 from dudx.border import derivatives, prepared
 from dudx.checks import Model
-from dudx.compile.graphs import Compiled, shapes, unbound
+from dudx.compile.graphs import Compiled, Key, shapes, unbound
 from dudx.engines.base import Engine
 from dudx.errors import InputError
 from dudx.fields import Field, Linear, Values, tensors_of
@@ -200,7 +200,8 @@ class Residual(Generic[Result]):
             return finish(residual._combined(computed, request, x, dict(zip(names, given, strict=True))))
 
         given = shapes(x, *held, *plan.tensors, *tensors)
-        key = (plan.key, request.places, request.shapes, names, finish, torch.is_grad_enabled(), bind, given)
+        way = (request.places, request.shapes, names, finish, torch.is_grad_enabled(), bind)
+        key = Key(plan.key, given, way)
         assert self._compiled is not None
         return self._compiled(key, run, network, self, held, x, plan.tensors, tensors)
 

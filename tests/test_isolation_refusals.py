@@ -11,11 +11,13 @@ from torch import Tensor, nn
 
 from dudx import (
     AD,
+    FD,
     CoupledModelError,
     D,
     Laplacian,
     ModelError,
     PerSampleAD,
+    Taylor,
     UnsupportedError,
     evaluate,
     frozen,
@@ -197,7 +199,20 @@ def test_a_network_that_takes_a_result_over_the_batch_for_one_number_is_refused(
     for network in (lambda x: x * float(x.mean()), lambda x: x if x.mean() > 0 else -x):
         with pytest.raises(CoupledModelError, match=r"Isolated, this network fails .*exact=True"):
             isolate(network, x, approximate=True)
-        assert_exact(network, x, "loop")
+    assert_exact(network, x, "loop")
+
+
+def test_a_number_taken_out_of_the_graph_has_lost_its_derivative():
+    """Of x · mean(x), where the mean is a number of Python's, no engine but differences knows how it moves."""
+    x = torch.rand(8, 2, dtype=torch.float64)
+    isolated = isolate(lambda x: x * float(x.mean()), x)
+    for engine in (AD(), PerSampleAD(method="loop")):
+        with pytest.raises(UnsupportedError, match="not how its output moves"):
+            evaluate(isolated, x, [D(0), D(1)], engine)
+    with pytest.raises(UnsupportedError, match="keep it a tensor"):
+        evaluate(isolated, x, D(0), Taylor())
+    exact = x.mean() + x[:, :1] / 16  # the first column's derivative of x_i (x_i + …) / 16
+    assert (evaluate(isolated, x, D(0), FD(1e-3))[:, :1] - exact).abs().max() < 1e-9
 
 
 def test_a_network_that_fails_by_itself_says_so():

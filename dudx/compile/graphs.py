@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import time
+import types
 import warnings
 import weakref
 from collections.abc import Callable, Hashable, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -26,6 +28,39 @@ class CompilationWarning(UserWarning):
     """
 
 
+#: After how many graphs a person is told, and after how many there are no more, for one network and for all.
+_TOLD, _MOST, _MOST_OF_ALL = 5, 16, 64
+
+
+@dataclass(frozen=True)
+class Key:
+    """What a graph depends on besides the network: graphs with equal keys are the same."""
+
+    #: What is computed, numbers that are multiplied with derivatives among it.
+    plan: Hashable
+    #: The shapes and formats of the tensors.
+    shapes: Hashable
+    #: In which way it is called.
+    way: Hashable = ()
+
+    def differs(self, others: Sequence[Key]) -> str:
+        """Why this is another graph than those there are, for a person."""
+        if all(other.plan != self.plan for other in others):
+            return (
+                "the residual asks for other derivatives or multiplies them with another number at each call; give "
+                "such a number as a tensor, which is data"
+            )
+        if all(other.shapes != self.shapes for other in others):
+            return "the number of points or the shape of the data changes; keep batches of one size"
+        return "it is called in one way and in another, with gradients and without or for losses and values"
+
+
+def _reason(key: Key, others: Sequence[Hashable]) -> str:
+    if not others:
+        return "the network is another object at each call; make it once, outside of the loop"
+    return key.differs([other for other in others if isinstance(other, Key)])
+
+
 class Compiled:
     """Functions of (model, tensors…), compiled anew for each model and each key, with fixed shapes.
 
@@ -35,17 +70,25 @@ class Compiled:
     """
 
     def __init__(self) -> None:
-        self.graphs: weakref.WeakKeyDictionary[Any, dict[Hashable, Callable[..., Any]]] = weakref.WeakKeyDictionary()
+        self.graphs: weakref.WeakKeyDictionary[Any, dict[tuple[object, Hashable], Callable[..., Any]]]
+        self.graphs = weakref.WeakKeyDictionary()
         self.available = True
+        #: How many graphs were made, also of networks that are no more.
+        self.made = 0
         #: How long the first calls took, in which compilation happens.
         self.seconds = 0.0
 
     def __call__(self, key: Hashable, function: Callable[..., Any], model: Any, *arguments: Any) -> Any:
         if not self.available:
             return function(model, *arguments)
-        graphs = self.graphs.setdefault(model, {})
-        if key in graphs:
-            return self._again(graphs[key], function, model, *arguments)
+        anchor, of_it = _anchored(model)
+        graphs = self.graphs.setdefault(anchor, {})
+        known = graphs.get((of_it, key))
+        if known is not None:
+            return self._again(known, function, model, *arguments)
+        if len(graphs) >= _MOST or self.made >= _MOST_OF_ALL:
+            return function(model, *arguments)
+        self._tell(key, [other for _, other in graphs])
         start = time.perf_counter()
         graph = _graph(function, len(graphs))
         try:
@@ -57,7 +100,7 @@ class Compiled:
             result = function(model, *arguments)  # a mistake in the function itself shows here
             self._give_up(f"{type(error).__name__}: {first_line(error)}")
             return result
-        graphs[key] = graph
+        graphs[of_it, key] = graph
         self.seconds += time.perf_counter() - start
         return result
 
@@ -80,11 +123,32 @@ class Compiled:
             self._give_up(reason)
         return self.available
 
+    def _tell(self, key: Hashable, others: list[Hashable]) -> None:
+        """Say once why it is compiled again and again."""
+        self.made += 1
+        if self.made == _TOLD and isinstance(key, Key):
+            warnings.warn(
+                f"This residual is compiled for the {self.made}th time, as {_reason(key, others)}. After {_MOST} "
+                "graphs it goes on without compilation.",
+                CompilationWarning,
+                stacklevel=6,
+            )
+
     def _give_up(self, reason: str) -> None:
         self.available = False
         warnings.warn(
             f"torch.compile is not possible here ({reason}); going on without it.", CompilationWarning, stacklevel=6
         )
+
+
+def _anchored(model: Any) -> tuple[Any, object]:
+    """What a graph is kept with, and what of it: functions and methods are made anew wherever they are written.
+
+    Their code and their object stay. What else a function refers to is compared by torch at each call.
+    """
+    if isinstance(model, types.MethodType):
+        return model.__self__, model.__func__
+    return (model.__code__, None) if isinstance(model, types.FunctionType) else (model, None)
 
 
 def _graph(function: Callable[..., Any], number: int) -> Callable[..., Any]:

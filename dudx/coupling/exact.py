@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import torch
 from torch import Tensor
-from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils.checkpoint import checkpoint
 
 from dudx import checks
@@ -17,10 +16,11 @@ from dudx.coupling.isolated import Isolated
 from dudx.engines.taylor.jet import Jet
 from dudx.engines.taylor.layout import Layout
 from dudx.engines.taylor.rules.linear import constant
-from dudx.kernels import WrittenOut, slow_attention
+from dudx.kernels import WrittenOut
 from dudx.network.batches import batches_at_once, one_moved
 from dudx.network.modules import modules_of
-from dudx.network.sandbox import RandomState, untracked_statistics
+from dudx.network.numbers import Kernels, OwnNumbers, process_states
+from dudx.network.sandbox import untracked_statistics
 from dudx.private_torch import BatchNorm
 
 
@@ -47,24 +47,41 @@ class Exact(Isolated):
         places = numbers.repeat(len(x) // len(numbers))
         # One row alone tells whether the network can be vectorised; inside a checkpoint nothing may be tried.
         first = (places[:1], self.context, x[:1], *(s[:, :1] for s in streams))
-        random = RandomState(x.device)
-        run = network.vectorised
-        try:
-            run(*first)
-        except Exception:  # whatever it was, the loop works or fails with a reason that is the model's own
-            run = network.looped
+        run, states = network.vectorised, process_states(x.device)
+        with Kernels() as tried:
+            try:
+                run(*first)
+            except Exception:  # whatever it was, the loop works or fails with a reason that is the model's own
+                run, states = network.looped, process_states(x.device)
+                run(*first)
+        if tried.drawn:  # all chunks, also where they are computed again, draw what this one batch has drawn
+            run = _Repeated(run, states)
         chunk = batches_at_once(size * (1 + sum(map(len, streams))))
         remember = not torch.is_grad_enabled() or x.requires_grad or len(x) <= chunk
         pieces = []
         for at in (slice(start, start + chunk) for start in range(0, len(x), chunk)):
-            random.again()
             arguments = (places[at], self.context, x[at], *(s[:, at] for s in streams))
-            pieces.append(run(*arguments) if remember else checkpoint(run, *arguments, use_reentrant=False))
+            pieces.append(run(*arguments) if remember else _computed_again(run, *arguments))
         if self.update_statistics and network.tracks():
-            random.again()
             with torch.enable_grad():  # which a network that differentiates in its forward needs
                 self.model(self.context.detach())
         return tuple(torch.cat(parts, dim) for dim, parts in enumerate(zip(*pieces, strict=True)))
+
+
+class _Repeated:
+    """A pass that draws the same random numbers each time."""
+
+    def __init__(self, run: Callable[..., tuple[Tensor, ...]], states: Mapping[str, Tensor]):
+        self.run, self.states = run, states
+
+    def __call__(self, *arguments: Tensor) -> tuple[Tensor, ...]:
+        with OwnNumbers(states=self.states):
+            return self.run(*arguments)
+
+
+def _computed_again(run: Callable[..., tuple[Tensor, ...]], *arguments: Tensor) -> tuple[Tensor, ...]:
+    """A pass of which nothing is remembered; torch need not put back the process's random numbers for it."""
+    return checkpoint(run, *arguments, use_reentrant=False, preserve_rng_state=False)
 
 
 class _Batches:
@@ -112,7 +129,7 @@ class _Batches:
     @contextlib.contextmanager
     def _left_alone(self) -> Iterator[None]:
         """Kernels that can be differentiated, and no trace in running statistics."""
-        with untracked_statistics(self.model), slow_attention(), sdpa_kernel(SDPBackend.MATH), self.mode:
+        with untracked_statistics(self.model), self.mode:
             yield
 
     def tracks(self) -> bool:

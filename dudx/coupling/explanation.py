@@ -12,14 +12,16 @@ from torch import Tensor
 
 from dudx import checks
 from dudx.checks import Model
+from dudx.coupling.hazards import Hazard, hazards
 from dudx.coupling.measuring import Measured, RelativeError, reason
 from dudx.coupling.mixing import ROWS, Mixing, mixing_modules, relative_change
 from dudx.engines.taylor.engine import Taylor
 from dudx.errors import DudxError, InputError
 from dudx.network.detect import coupled
 from dudx.network.modules import kind, modules_of
+from dudx.network.numbers import OwnNumbers
 from dudx.network.probes import at_rest, difference, moves, rounding
-from dudx.network.sandbox import output_of, unobserved, without_graph
+from dudx.network.sandbox import output_of, unobserved_at_length, without_graph
 from dudx.operators import Laplacian, fitting
 
 # Rows through the network, times derivatives, that are still quick.
@@ -59,6 +61,8 @@ class Explanation:
     #: What to use, best first.
     remedies: tuple[str, ...]
     notes: tuple[str, ...]
+    #: What else makes derivatives wrong.
+    hazards: tuple[Hazard, ...] = ()
 
     def __repr__(self) -> str:
         mode = {"function": "", "mixed": ", partly in training mode"}.get(self.mode, f" in {self.mode} mode")
@@ -74,6 +78,8 @@ class Explanation:
         errors = (("gradient", self.gradient), ("Laplacian", self.laplacian))
         rows = [(name, _percent(e.median), _percent(e.largest)) for name, e in errors if e is not None]
         lines += _table(("error", "median", "largest"), rows, 1) if rows else ["  not measured"]
+        if self.hazards:
+            lines += ["", "What else makes derivatives wrong:", *(f"  {hazard}" for hazard in self.hazards)]
         lines += ["", "What to use:", *(f"  {line}" for line in self.remedies)]
         if self.notes:
             lines += ["", "Notes:", *(f"  {line}" for line in self.notes)]
@@ -98,7 +104,7 @@ def _table(head: tuple[str, ...], rows: Sequence[tuple[str, ...]], words: int) -
 
 
 def explain(model: Model, x: Tensor, points: int = 128) -> Explanation:
-    """Find out which modules of a network mix the samples of a batch, what that does to derivatives, and the remedy.
+    """Find out what makes derivatives of a network wrong: which modules mix the samples of a batch, and all else.
 
     `print(explain(model, x))` is the report. The model is left as it was: buffers, modes, hooks, gradients; and so is
     the random state.
@@ -122,11 +128,11 @@ def explain(model: Model, x: Tensor, points: int = 128) -> Explanation:
     if isinstance(points, bool) or not isinstance(points, int) or points < 2:
         raise InputError(f"points must be a whole number, 2 or more; got {points!r}.")
     rows, still = at_rest(model, x, ROWS, ROWS)
-    with without_graph(model, rows), unobserved(model, x.device):
-        return _examined(model, x, points, rows, still)
+    with without_graph(model, rows), unobserved_at_length(model, rows) as numbers:
+        return _examined(model, x, points, rows, still, numbers)
 
 
-def _examined(model: Model, x: Tensor, points: int, rows: Tensor, still: Tensor) -> Explanation:
+def _examined(model: Model, x: Tensor, points: int, rows: Tensor, still: Tensor, numbers: OwnNumbers) -> Explanation:
     notes: list[str] = []
     mixed = coupled(model, x)
     change = max(relative_change(output_of(model, moved), still, block) for moved, block in moves(rows))
@@ -142,7 +148,7 @@ def _examined(model: Model, x: Tensor, points: int, rows: Tensor, still: Tensor)
     batch = _batch(x, rows, points)
     if batch is None:
         notes.append(f"The network takes no fewer than all {len(x)} points: too many to measure errors at.")
-    measured = Measured(model, x if batch is None else batch, notes, wanted=batch is not None)
+    measured = Measured(model, x if batch is None else batch, notes, numbers, wanted=batch is not None)
     if mixed:
         measured.isolate(random)
     return Explanation(
@@ -160,6 +166,7 @@ def _examined(model: Model, x: Tensor, points: int, rows: Tensor, still: Tensor)
         isolated=measured.isolated,
         remedies=tuple(_for_coupled(model, x, measured) if mixed else _for_independent(model, rows, notes)),
         notes=tuple(notes),
+        hazards=tuple(hazards(model, rows, random, mixed)),
     )
 
 

@@ -18,7 +18,7 @@ from dudx.engines.base import Engine
 from dudx.engines.per_sample import PerSampleAD
 from dudx.errors import DudxError, UnsupportedError, first_line
 from dudx.network.modules import modules_of
-from dudx.network.sandbox import seed_generators
+from dudx.network.numbers import OwnNumbers
 from dudx.operators import D, Laplacian, Operator, fitting
 
 
@@ -48,11 +48,12 @@ class Measured:
         model: the network.
         x: the points.
         notes: where to say what cannot be measured, and why.
+        numbers: what the network draws random numbers from.
         wanted: whether to measure at all.
     """
 
-    def __init__(self, model: Model, x: Tensor, notes: list[str], wanted: bool):
-        self.model, self.x, self.notes = model, x, notes
+    def __init__(self, model: Model, x: Tensor, notes: list[str], numbers: OwnNumbers, wanted: bool):
+        self.model, self.x, self.notes, self.numbers = model, x, notes, numbers
         self.requests: dict[str, list[Operator]] = {
             "gradient": [D(axis) for axis in range(x.shape[1])],
             "Laplacian": [Laplacian()],
@@ -70,7 +71,7 @@ class Measured:
             self._measure(name)
 
     def _measure(self, name: str) -> None:
-        repeatable = _Repeatable(self.model)
+        repeatable = _Repeatable(self.model, self.numbers)
         try:
             self.exact[name] = self._per_sample(repeatable, name)
             ours = self._derivatives(repeatable, name, AD(coupled="ignore"))
@@ -111,12 +112,12 @@ class Measured:
 class _Repeatable(nn.Module):
     """The network with the same random numbers and buffers in every call, so that engines can be compared."""
 
-    def __init__(self, model: Model):
+    def __init__(self, model: Model, numbers: OwnNumbers):
         super().__init__()
-        self.model, self.inside = model, nn.ModuleList(modules_of(model))
+        self.model, self.inside, self.numbers = model, nn.ModuleList(modules_of(model)), numbers
 
     def forward(self, x: Tensor) -> Tensor:
-        seed_generators(x.device, 0)
+        self.numbers.again(0)
         with _copied_buffers(self):
             return self.model(x)
 

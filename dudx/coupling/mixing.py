@@ -15,7 +15,7 @@ from torch.overrides import TorchFunctionMode, resolve_name
 
 from dudx import checks
 from dudx.checks import Model
-from dudx.kernels import slow_attention
+from dudx.kernels import SlowAttention
 from dudx.network.modules import kind
 from dudx.network.probes import difference, moves, rounding
 from dudx.network.sandbox import unobserved
@@ -153,8 +153,8 @@ class _Watch(TorchFunctionMode):
                 before, after = self._hooks(name)
                 stack.callback(module.register_forward_pre_hook(before, with_kwargs=True).remove)
                 stack.callback(module.register_forward_hook(after, always_call=True).remove)
-            stack.enter_context(slow_attention())  # fused kernels pass over the modules inside a layer
-            stack.enter_context(unobserved(self.model, x.device))
+            stack.enter_context(SlowAttention())  # fused kernels pass over the modules inside a layer
+            stack.enter_context(unobserved(self.model))
             stack.enter_context(self)
             checks.forward(self.model, x.clone())
 

@@ -12,7 +12,6 @@ from dudx.checks import Model
 from dudx.coupling.isolated import Isolated
 from dudx.coupling.passes import ContextPass, QueryPass
 from dudx.coupling.rows import QueryRows
-from dudx.kernels import slow_attention
 from dudx.network.sandbox import untracked_statistics
 
 
@@ -46,8 +45,6 @@ class OnePass(Isolated):
             number = torch.arange(count, device=self.context.device) % self.samples
             places = number if places is None else places[number]
         with contextlib.ExitStack() as stack:
-            if not torch.compiler.is_compiling():  # which has no such kernels
-                stack.enter_context(slow_attention())
             before = ContextPass(size, self.update_statistics)
             kept = contextlib.nullcontext() if self.update_statistics else untracked_statistics(self.model)
             with kept, before:

@@ -17,7 +17,7 @@ from dudx.coupling.mixing import ROWS, mixing_calls
 from dudx.coupling.one_pass import OnePass
 from dudx.coupling.passes import MIXING
 from dudx.errors import CoupledModelError, InputError, UnsupportedError, first_line
-from dudx.kernels import slow_attention
+from dudx.kernels import SlowAttention
 from dudx.network.probes import GOLDEN, at_rest, difference, rounding
 from dudx.network.sandbox import unobserved, without_graph
 
@@ -71,7 +71,7 @@ def _verified(isolated: OnePass) -> bool:
         change = difference(then, still)[kept]
         if not bool((change <= rounding(still)).all()):
             raise CoupledModelError(_blame(isolated, change))
-        with unobserved(isolated.model, moved.device):
+        with unobserved(isolated.model):
             second_hand |= isolated.passed(moved[: len(isolated.context)].clone())[1].second_hand()
     _compare(isolated)
     return second_hand
@@ -97,7 +97,7 @@ def _moves(context: Tensor) -> Iterator[tuple[Tensor, Tensor, Tensor]]:
 def _output(network: Model, x: Tensor, seed: int = 0) -> Tensor:
     """The output of the network, isolated or not, with nothing of the pass left behind."""
     model = network.model if isinstance(network, Isolated) else network
-    with unobserved(model, x.device, seed), slow_attention():
+    with unobserved(model, seed), SlowAttention():
         return checks.forward(network, x.clone()).detach()
 
 

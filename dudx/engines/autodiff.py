@@ -12,9 +12,10 @@ from torch import Tensor
 
 from dudx import checks
 from dudx.checks import Model
-from dudx.engines.base import Engine, RowsPerPoint
+from dudx.engines.base import Engine, RowsPerPoint, in_common_format
 from dudx.engines.graph import differentiable_output, too_often
 from dudx.errors import first_line
+from dudx.network.observing import LOOKING
 from dudx.operators import Directional, Operator, Partial, fitting, orders_of
 
 Axes = tuple[int, ...]
@@ -39,6 +40,7 @@ class AD(Engine):
     summary = "automatic differentiation, batched; exact"
     recommended = True
     rank = 0
+    by_code = True
 
     coupled: str | None = field(default="refuse", kw_only=True)
 
@@ -54,13 +56,15 @@ class AD(Engine):
         order = max(orders_of(operators), default=0)
         if not order:
             u = checks.forward(model, x.clone())
-            return [sum(operator.terms.values()) * u for operator in operators]
+            return in_common_format([sum(operator.terms.values()) * u for operator in operators], x, u.dtype)
         differentiable = torch.is_grad_enabled()
         with torch.inference_mode(False), torch.enable_grad():
             # The model gets a non-leaf copy of it: it may not write into the points, nor a direction depend on these.
             own = x.clone() if x.requires_grad else x.detach().clone().requires_grad_(True)
             u = differentiable_output(model, own, order)
             results = reverse_derivatives(u, own, operators, differentiable=differentiable)
+            if u.dtype != x.dtype:
+                results = in_common_format(results, x, u.dtype)
         return results if differentiable else [result.detach() for result in results]
 
     def rows(self, x: Tensor, operators: Sequence[Operator]) -> RowsPerPoint:
@@ -115,9 +119,21 @@ def reverse_derivatives(u: Tensor, x: Tensor, operators: tuple[Operator, ...], *
     # Each column keeps its axis of length 1: taking that off and putting it on again costs a node of the graph each.
     if u.shape[-1] == 1:
         column = _Column(u, x, plan, differentiable)
-        return [column.apply(operator) for operator in operators]
+        results = [column.apply(operator) for operator in operators]
+        _tell([column])
+        return results
     columns = [_Column(column, x, plan, differentiable) for column in u.split(1, dim=-1)]
-    return [torch.cat([column.apply(operator) for column in columns], dim=-1) for operator in operators]
+    results = [torch.cat([column.apply(operator) for column in columns], dim=-1) for operator in operators]
+    _tell(columns)
+    return results
+
+
+def _tell(columns: Sequence[_Column]) -> None:
+    """Show the gradients of the outputs to who looks on at a first meeting."""
+    observed = LOOKING.get()
+    if observed is not None:
+        for number, column in enumerate(columns):
+            observed.slope(number, column.gradients.get((), torch.zeros_like(column.x)))
 
 
 class _Column:

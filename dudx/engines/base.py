@@ -8,11 +8,18 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any, ClassVar, Self
 
+import torch
 from torch import Generator, Tensor
 
 from dudx.checks import Model
 from dudx.errors import InputError
 from dudx.operators import Operator, fitting
+
+
+def in_common_format(results: Sequence[Tensor], x: Tensor, output: torch.dtype) -> list[Tensor]:
+    """Results in the finer format of the points' and the output's, so that all engines return the same one."""
+    common = torch.promote_types(x.dtype, output)
+    return [result.to(common) for result in results]
 
 
 @dataclass(frozen=True)
@@ -66,6 +73,9 @@ class Engine(ABC):
     recommended: ClassVar[bool] = False
     #: Whether its results are off by more than rounding, so that an exact engine of the same speed is preferred.
     approximate: ClassVar[bool] = False
+    #: Whether it differentiates a network by its code, so that what the code hides (numpy, detach, a backward pass of
+    #: its own) is hidden from it too; its first results of a network are then looked at.
+    by_code: ClassVar[bool] = False
     #: Its place in tables and lists; equal ones stand in the order of their names.
     rank: ClassVar[int] = 100
     #: Whether a training of thousands of steps gains by compiling it; `compile="auto"` asks.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import weakref
 from typing import Any
 
@@ -14,6 +15,8 @@ from dudx.checks import Model
 from dudx.errors import UnsupportedError
 from dudx.kernels import differentiable_kernels
 from dudx.network.modules import modules_of, owner_of
+from dudx.network.numbers import OwnNumbers
+from dudx.network.observing import doubt
 from dudx.network.sandbox import unchanged_buffers
 
 #: How the nodes of kernels begin that torch has fused: the derivatives of attention's cannot be differentiated, and
@@ -45,19 +48,18 @@ def differentiable_output(model: Model, x: Tensor, order: int) -> Tensor:
     owner = owner_of(model)
     fused = _met.get(owner) if _can_be_met(owner) else None
     if not fused:
-        before = torch.get_rng_state() if fused is None else None
-        u = checks.forward(model, x.clone())
+        # The first look may not be the last pass, so that it must leave no trace in the process's random numbers.
+        with OwnNumbers() if fused is None else contextlib.nullcontext() as numbers:
+            u = checks.forward(model, x.clone())
         found = _looked_at(u, order)
         if _can_be_met(owner):
             _met[owner] = found is not None
-        if found is None:
+        if found is None and (numbers is None or not numbers.drawn):
             return u
-        if any(isinstance(module, torch.jit.ScriptModule) for module in modules_of(model)):
+        if found is not None and any(isinstance(module, torch.jit.ScriptModule) for module in modules_of(model)):
             refuse_what_is_hidden(u, order)  # nothing in there can be written out
             return u
-        if before is not None:
-            torch.set_rng_state(before)
-        with unchanged_buffers(model), differentiable_kernels():
+        with unchanged_buffers(model), differentiable_kernels() if found else contextlib.nullcontext():
             u = checks.forward(model, x.clone())
     else:
         with differentiable_kernels():
@@ -76,6 +78,11 @@ def refuse_what_is_hidden(u: Tensor, order: int) -> None:
             "dudx.Taylor() if it can, or differences: dudx.FD().calibrated(model, x, operators, "
             "reference='differences')."
         )
+
+
+def fused_kernel(u: Tensor) -> str | None:
+    """The name of a fused kernel in the graph of an output; None where there is none."""
+    return _looked_at(u, 1)
 
 
 def _ordinary(model: object) -> bool:
@@ -113,9 +120,10 @@ def _looked_at(u: Tensor, order: int) -> str | None:
         # With fixed statistics batch norm is an affine map, which its kernel gets right.
         if name.startswith(_FUSED) and getattr(node, "_saved_training", True):
             fused = name
-        if order > 1 and isinstance(node, BackwardCFunction):
+        if isinstance(node, BackwardCFunction):
+            doubt()
             function: Any = node._forward_cls  # type: ignore[attr-defined]
-            if getattr(function.backward, "__code__", None) is _ONCE:
+            if order > 1 and getattr(function.backward, "__code__", None) is _ONCE:
                 raise too_often(f"{function.__name__} is marked once_differentiable")
         for following, _ in node.next_functions:
             ahead.append(following)

@@ -11,7 +11,7 @@ from torch import Tensor
 from dudx import checks
 from dudx.checks import Model
 from dudx.engines.autodiff import reverse_derivatives
-from dudx.engines.base import Engine
+from dudx.engines.base import Engine, in_common_format
 from dudx.engines.graph import refuse_what_is_hidden
 from dudx.errors import InputError
 from dudx.kernels import differentiable_kernels
@@ -41,6 +41,7 @@ class PerSampleAD(Engine):
     label = "AD, sample by sample"
     summary = "automatic differentiation, sample by sample; exact and slow"
     rank = 5
+    by_code = True
 
     coupled = None
     method: str = "vectorised"
@@ -66,6 +67,7 @@ class PerSampleAD(Engine):
                 u = checks.forward(model, torch.cat([x[:i], own.unsqueeze(0), x[i + 1 :]]))[i]
             refuse_what_is_hidden(u, order)
             values = reverse_derivatives(u, own, _at(operators, i), differentiable=differentiable)
+            values = values if u.dtype == x.dtype else in_common_format(values, x, u.dtype)
             pieces.append(values if differentiable else [value.detach() for value in values])
         return [torch.stack(column) for column in zip(*pieces, strict=True)]
 
@@ -81,6 +83,7 @@ class PerSampleAD(Engine):
             u = outputs[numbers[: len(own)], numbers[rows]]
             refuse_what_is_hidden(u, order)
             values = reverse_derivatives(u, own, _at(operators, rows), differentiable=differentiable)
+            values = values if u.dtype == x.dtype else in_common_format(values, x, u.dtype)
             pieces.append(values if differentiable else [value.detach() for value in values])
         return [torch.cat(column) for column in zip(*pieces, strict=True)]
 

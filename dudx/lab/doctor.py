@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import math
+import runpy
+import sys
+from pathlib import Path
 
 import torch
 from torch import nn
@@ -12,6 +15,7 @@ from dudx.errors import DudxError, InputError
 from dudx.lab.names import look_up, said
 from dudx.lab.run.networks import networks
 from dudx.lab.run.preflight import refuse_beyond_memory
+from dudx.watch import Watch, watch
 
 
 def examine(
@@ -42,6 +46,28 @@ def examine(
         raise
     except (Exception, SystemExit) as error:  # of the user's code
         raise InputError(f"The network {name!r} failed at {points} points: {said(error)}.") from error
+
+
+def watched(script: str) -> Watch:
+    """Run a script as Python would, and look at the derivatives that it takes."""
+    path = Path(script)
+    if not path.is_file():
+        raise InputError(f"There is no script {script}; give the path of a Python file, --script train.py.")
+    before, arguments = list(sys.path), sys.argv
+    sys.path.insert(0, str(path.resolve().parent))
+    sys.argv = [script]
+    seen = watch()
+    try:
+        with seen:
+            runpy.run_path(script, run_name="__main__")
+    except SystemExit as ended:
+        if ended.code not in (None, 0):
+            raise InputError(f"The script {script} ended with {ended.code!r}; nothing can be said of it.") from ended
+    except Exception as error:  # of the user's code
+        raise InputError(f"The script {script} failed: {said(error)}.") from error
+    finally:
+        sys.path[:], sys.argv = before, arguments
+    return seen
 
 
 def _network(name: str, inputs: int | None, seed: int) -> nn.Module:

@@ -8,7 +8,7 @@ from torch import Tensor
 from dudx import checks
 from dudx.checks import Model
 from dudx.errors import CoupledModelError, InputError, ModelError, first_line
-from dudx.network.meetings import looked_at
+from dudx.network.meetings import Acquaintance, looked_at
 from dudx.network.pointwise import Pointwise
 from dudx.network.probes import at_rest, difference, moves, rounding
 from dudx.network.sandbox import output_of
@@ -48,20 +48,23 @@ def coupled(model: Model, x: Tensor) -> bool:
     return _probe(checks.model(model, x), x)
 
 
-def refuse_if_coupled(model: Model, x: Tensor) -> None:
+def refuse_if_coupled(model: Model, x: Tensor) -> Acquaintance:
     """Raise CoupledModelError for a coupled network, probing only when it is met in this mode for the first time.
+
+    Returns what else is known of it since the last probe.
 
     Influence that training switches on later (a zero-initialised output projection, say) is found too: the probe is
     repeated at the 2nd, 4th, 8th … meeting, which costs nothing in the long run.
     """
     if x.is_meta or torch.compiler.is_compiling() or isinstance(model, Pointwise):
-        return
-    looked_at(model, "coupling", lambda: _refuse(model, x))
+        return Acquaintance()
+    return looked_at(model, "coupling", lambda: _uncoupled(model, x))
 
 
-def _refuse(model: Model, x: Tensor) -> None:
+def _uncoupled(model: Model, x: Tensor) -> Acquaintance:
     if _probe(model, x):
         raise CoupledModelError(_REFUSAL_OF_SLICES if slicing() else REFUSAL)
+    return Acquaintance()
 
 
 def _probe(model: Model, x: Tensor) -> bool:

@@ -5,13 +5,25 @@ from __future__ import annotations
 import contextlib
 import weakref
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
 from dudx.checks import Model
 from dudx.network.modules import fingerprint, owner_of
 
 Found = TypeVar("Found")
+
+
+@dataclass
+class Acquaintance:
+    """What is known of a network since it was looked at last."""
+
+    #: The requests whose results were looked at.
+    tried: set[object] = field(default_factory=set)
+    #: The last request that was made, which is mostly the next one too, and how.
+    latest: tuple[object, object] | None = None
+    #: Whether it draws random numbers.
+    random: bool = False
 
 
 @dataclass

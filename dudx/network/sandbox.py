@@ -1,4 +1,4 @@
-"""Running a network without leaving a trace: its buffers and the random state are as they were."""
+"""Running a network without leaving a trace: its buffers are as they were, and its random numbers are our own."""
 
 from __future__ import annotations
 
@@ -12,76 +12,60 @@ from dudx import checks
 from dudx.checks import Model
 from dudx.errors import ModelError
 from dudx.network.modules import modules_of
-from dudx.private_torch import BatchNorm, mps_generator
+from dudx.network.numbers import Kernels, OwnNumbers
+from dudx.private_torch import BatchNorm
 
 
 def output_of(model: Model, rows: Tensor, seed: int = 0) -> Tensor:
     """The output without a graph and without a trace, also of a network that differentiates in its own forward."""
     try:
-        with torch.no_grad(), unobserved(model, rows.device, seed):
+        with torch.no_grad(), unobserved(model, seed):
             return checks.forward(model, rows.clone())
     except ModelError as failed:
         if failed.__cause__ is None:  # what it returned is wrong, and will be again
             raise
         try:  # a network that differentiates in its own forward needs a graph for it
-            with torch.inference_mode(False), torch.enable_grad(), unobserved(model, rows.device, seed):
+            with torch.inference_mode(False), torch.enable_grad(), unobserved(model, seed):
                 return checks.forward(model, rows.clone().requires_grad_().clone()).detach()
         except Exception:
             raise failed from failed.__cause__
 
 
 @contextlib.contextmanager
-def without_graph(model: Model, x: Tensor) -> Iterator[None]:
-    """For forward passes alone: nothing is recorded, unless the network differentiates in its own forward."""
+def without_graph(model: Model, x: Tensor) -> Iterator[Kernels]:
+    """For forward passes alone: nothing is recorded, unless the network differentiates in its own forward.
+
+    What it yields knows of the kernels that the network runs.
+    """
+    kernels = OwnNumbers()
     with torch.no_grad():
         try:
-            with unobserved(model, x.device):
+            with kernels, unchanged_buffers(model):
                 checks.forward(model, x.clone())
             needed = False
         except ModelError as failed:  # if it fails with a graph too, it says so where it is used
             needed = failed.__cause__ is not None
     with torch.set_grad_enabled(needed):
-        yield
+        yield kernels
 
 
 @contextlib.contextmanager
-def unobserved(model: Model, device: torch.device, seed: int = 0) -> Iterator[None]:
-    """The same random numbers every time inside; the model's buffers and the random state put back afterwards."""
-    random = RandomState(device)
-    try:
-        seed_generators(device, seed)
-        with unchanged_buffers(model):
-            yield
-    finally:
-        random.again()
+def unobserved(model: Model, seed: int = 0) -> Iterator[OwnNumbers]:
+    """The same random numbers every time inside, the process's own untouched; the model's buffers put back afterwards.
+
+    What it yields draws the same numbers again when asked to.
+    """
+    with OwnNumbers(seed) as numbers, unchanged_buffers(model):
+        yield numbers
 
 
-class RandomState:
-    """The state of what a network on a device draws its random numbers from, at one moment, to go back to."""
-
-    def __init__(self, device: torch.device):
-        self.states = [(generator, generator.get_state()) for generator in _generators(device)]
-
-    def again(self) -> None:
-        """Draw from here on what was drawn from that moment on."""
-        for generator, state in self.states:
-            generator.set_state(state)
-
-
-def seed_generators(device: torch.device, seed: int) -> None:
-    """Seed what a network on this device draws its random numbers from; torch.manual_seed would reach every device."""
-    for generator in _generators(device):
-        generator.manual_seed(seed)
-
-
-def _generators(device: torch.device) -> list[torch.Generator]:
-    if device.type == "mps":
-        return [torch.default_generator, mps_generator()]
-    if device.type in ("cuda", "xpu"):
-        module = torch.get_device_module(device)
-        number = module.current_device() if device.index is None else device.index
-        return [torch.default_generator, module.default_generators[number]]
-    return [torch.default_generator]
+@contextlib.contextmanager
+def unobserved_at_length(model: Model, rows: Tensor) -> Iterator[OwnNumbers]:
+    """The same for much work: a network that draws nothing in a pass is left to run as fast as it can."""
+    with torch.no_grad(), unobserved(model) as tried, contextlib.suppress(ModelError):
+        checks.forward(model, rows.clone())  # if it fails, it says so where it is used
+    with OwnNumbers() if tried.drawn else contextlib.nullcontext(OwnNumbers()) as numbers, unchanged_buffers(model):
+        yield numbers
 
 
 @contextlib.contextmanager

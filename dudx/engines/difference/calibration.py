@@ -18,8 +18,8 @@ from dudx.checks import Model
 from dudx.engines.autodiff import AD
 from dudx.engines.base import Engine
 from dudx.engines.difference.plan import HALF, differences
+from dudx.engines.meeting import sound_derivatives
 from dudx.errors import CalibrationError, CalibrationWarning, InputError
-from dudx.network.detect import refuse_if_coupled
 from dudx.network.pointwise import Pointwise
 from dudx.network.sandbox import unchanged_buffers, without_graph
 from dudx.operators import D, fitting
@@ -114,7 +114,15 @@ def find_eps(
         steps,
         max_rows,
     )
-    with without_graph(model, next(search.slices())), unchanged_buffers(model):
+    with without_graph(model, next(search.slices())) as kernels, unchanged_buffers(model):
+        if kernels.drawn and not isinstance(model, Pointwise):
+            raise CalibrationError(
+                "This network draws random numbers, as dropout does in training mode, so its differences at two steps "
+                "cannot be compared; find the step in evaluation mode, after model.eval(), or use dudx.AD()."
+            )
+        coarser = kernels.coarser_than(x.dtype)
+        if coarser is not None:
+            search.steps = _candidates(coarser, order > 2 or accuracy > 2, candidates, smallest, largest)
         if reference == "differences":
             rmse, max_error = search.disagreement()
         else:
@@ -267,12 +275,10 @@ def _exact(search: _Search) -> Callable[[Tensor], Sequence[Tensor]]:
 
 
 def _derivatives(search: _Search, model: Model, engine: Engine) -> Callable[[Tensor], Sequence[Tensor]]:
-    """The derivatives by an engine, which is asked as at the border: after a look whether samples are coupled."""
+    """The derivatives by an engine, which is asked as at the border."""
 
     def truth(x: Tensor) -> Sequence[Tensor]:
-        if engine.coupled == "refuse":
-            refuse_if_coupled(model, x)
-        return engine.derivatives(model, x, search.operators)
+        return sound_derivatives(engine, model, x, search.operators)
 
     return truth
 

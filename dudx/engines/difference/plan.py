@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
@@ -12,7 +13,7 @@ from torch import Tensor
 
 from dudx import checks
 from dudx.checks import Model
-from dudx.engines.base import Prepared
+from dudx.engines.base import Prepared, in_common_format
 from dudx.engines.difference.stencils import tensor_product
 from dudx.operators import Directional, Operator
 
@@ -73,15 +74,18 @@ class Stencil:
         u = checks.forward(model, shifted.view(-1, x.shape[1]))
         # Differences of half-precision outputs are exact in single precision; their sums in half precision are not.
         wide = u.float() if u.dtype in HALF else u
-        table = torch.mm(
-            weights if weights.dtype == wide.dtype else weights.to(wide.dtype), wide.reshape(self.nodes, -1)
-        )
+        # Their own format is what autocast must leave alone.
+        with torch.autocast(x.device.type, enabled=False) if wide.dtype != u.dtype else contextlib.nullcontext():
+            table = torch.mm(
+                weights if weights.dtype == wide.dtype else weights.to(wide.dtype), wide.reshape(self.nodes, -1)
+            )
         table = table.view(len(self.sums), len(x), -1) * scales.unsqueeze(2)
         results: list[Tensor | None] = [None] * self.operators
         for one, values in zip(self.sums, table.unbind(), strict=True):
             already = results[one.operator]
             results[one.operator] = values if already is None else already + values
-        return [(u.new_zeros(len(x), u.shape[1]) if r is None else r).to(u.dtype) for r in results]
+        found = [u.new_zeros(len(x), u.shape[1]) if r is None else r for r in results]
+        return found if wide.dtype == x.dtype else in_common_format(found, x, u.dtype)
 
 
 @lru_cache(maxsize=256)

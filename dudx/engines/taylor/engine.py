@@ -12,7 +12,7 @@ from torch import Tensor
 
 from dudx import checks
 from dudx.checks import Model
-from dudx.engines.base import Engine, Prepared
+from dudx.engines.base import Engine, Prepared, in_common_format
 from dudx.engines.taylor.jet import Jet
 from dudx.engines.taylor.layout import Layout
 from dudx.engines.taylor.rules.linear import constant
@@ -42,6 +42,7 @@ class Taylor(Engine):
     summary = "Taylor propagation, forward; exact"
     recommended = True
     rank = 4
+    by_code = True
     gains_by_compilation = True
 
     coupled: str | None = field(default="refuse", kw_only=True)
@@ -108,12 +109,13 @@ class _Plan:
     def __call__(self, model: Model, x: Tensor, tensors: Sequence[Tensor]) -> list[Tensor]:
         if not self.seeds:
             u = checks.forward(model, x)
-            return [reading.value * u for reading in self.readings]
+            return in_common_format([reading.value * u for reading in self.readings], x, u.dtype)
         jet = Jet(self.layout, x, self._streams(x, *tensors))
         u = checks.forward(model, jet, kinds=(Jet, Tensor))
         if isinstance(u, Tensor):  # a constant: nothing in it depends on x
             u = constant(jet, u)
-        return [self._read(reading, u) for reading in self.readings]
+        results = [self._read(reading, u) for reading in self.readings]
+        return results if u.dtype == x.dtype else in_common_format(results, x, u.dtype)
 
     def _streams(self, x: Tensor, constants: Tensor, *vectors: Tensor) -> Tensor:
         # A stream that is the same at every point has one row, which broadcasts until a nonlinearity mixes with it.

@@ -13,7 +13,8 @@ matrices for all of them.
 from __future__ import annotations
 
 import numbers
-from collections.abc import Callable
+import weakref
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import torch
@@ -55,9 +56,33 @@ class Jet:
         #: The streams in one stack or several: what nobody asks for is then not put together, nor differentiated.
         self.parts: tuple[Tensor, ...] = parts
         self._version = 0
+        #: Jets that may be views of the same memory, this one among them; None where there is no other.
+        self.family: list[weakref.ref[Jet]] | None = None
+
+    def shares_memory_with(self, views: Iterable[Jet]) -> None:
+        """Note that others may be views of this one, so that writing into either would change both."""
+        if self.family is None:
+            self.family = [weakref.ref(self)]
+        for view in views:
+            self.family.append(weakref.ref(view))
+            view.family = self.family
+
+    def _shares_memory(self, other: Jet | None) -> bool:
+        if other is None or other is self:
+            return False
+        try:
+            return self.value.untyped_storage().data_ptr() == other.value.untyped_storage().data_ptr()
+        except (RuntimeError, NotImplementedError):  # inside a transform of torch.func nobody can tell
+            return True
 
     def _become(self, other: Jet) -> Jet:
         """What a tensor does in an operation in place: the same object with another content."""
+        if any(self._shares_memory(relative()) for relative in self.family or ()):
+            raise UnsupportedError(
+                "Taylor cannot write in place into a tensor of which there are views; write the function without its "
+                "underscore, h = torch.tanh(h), or use dudx.AD()."
+            )
+        self.family = None
         self.value, self.parts, self._version = other.value, other.parts, self._version + 1
         return self
 
@@ -174,6 +199,11 @@ class Jet:
         raise UnsupportedError(
             "A network that branches on its values cannot be differentiated by Taylor; use dudx.AD()."
         )
+
+    def __float__(self) -> float:
+        raise UnsupportedError("A number taken out of a tensor has no derivative; keep it a tensor, or use dudx.FD().")
+
+    __int__ = __float__  # type: ignore[assignment]
 
     def __iter__(self) -> Any:
         return iter(self.unbind(0))

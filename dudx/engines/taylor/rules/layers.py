@@ -14,6 +14,7 @@ from dudx.engines.taylor.jet import RULES, Jet
 from dudx.engines.taylor.rules.linear import is_jet, linear, taylor_rule
 from dudx.errors import UnsupportedError
 from dudx.layers import attention, norms
+from dudx.private_torch import may_be_packed
 
 taylor_rule(F.layer_norm, torch.layer_norm)(norms.layer_norm)
 taylor_rule(F.group_norm, torch.group_norm)(norms.group_norm)
@@ -99,6 +100,10 @@ def normalize(x: Any, p: float = 2.0, dim: int = 1, eps: float = 1e-12, out: Any
 def glu(x: Any, dim: int = -1) -> Jet:
     value, gate = x.chunk(2, dim)
     return value * torch.sigmoid(gate)
+
+
+# Tokens of jets are not packed.
+taylor_rule(may_be_packed)(lambda tokens, mask: False)
 
 
 def _convolution(function: Callable[..., Tensor]) -> Callable[..., Jet]:

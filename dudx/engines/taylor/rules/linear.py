@@ -83,6 +83,7 @@ def written(x: Jet, result: Jet, inplace: bool) -> Jet:
 def linear(function: Callable[..., Any], of_streams: Callable[..., Any] | None = None) -> Callable[..., Any]:
     """The rule of a function that is linear in its jets, taken together. Streams may take another for the same."""
     of_streams = of_streams or function
+    views = getattr(function, "__name__", "") in _VIEWS
 
     def rule(*args: Any, **kwargs: Any) -> Any:
         jet = next(leaf for leaf in leaves((args, list(kwargs.values()))) if is_jet(leaf))
@@ -99,10 +100,22 @@ def linear(function: Callable[..., Any], of_streams: Callable[..., Any] | None =
 
         streams = torch.func.vmap(on_streams)(*(j.full() for j in inner))
         if isinstance(value, Tensor):
-            return Jet(jet.layout, value, streams)
-        return tuple(Jet(jet.layout, v, s) for v, s in zip(value, streams, strict=True))
+            made: Any = Jet(jet.layout, value, streams)
+        else:
+            made = tuple(Jet(jet.layout, v, s) for v, s in zip(value, streams, strict=True))
+        if views and not torch.compiler.is_compiling():
+            jet.shares_memory_with([made] if is_jet(made) else made)
+        return made
 
     return rule
+
+
+#: What may return a view of its argument.
+_VIEWS = {
+    "split", "chunk", "tensor_split", "unbind", "reshape", "flatten", "unflatten", "ravel", "transpose", "swapaxes",
+    "permute", "movedim", "squeeze", "unsqueeze", "narrow", "select", "broadcast_to", "diagonal", "expand",
+    "contiguous", "float", "double", "__getitem__", "view", "view_as", "reshape_as", "expand_as", "to", "type_as",
+}  # fmt: skip
 
 
 def mapped(value: Any, replace: Callable[[Jet], Any]) -> Any:

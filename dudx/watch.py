@@ -1,0 +1,249 @@
+"""A look at a script as it runs, one that knows nothing of us: are the derivatives right that it takes of its network?
+
+Every `torch.autograd.grad(..., create_graph=True)` is looked at the first few times that its line is reached: in the
+graph that it is taken of is all that is needed to tell.
+"""
+
+from __future__ import annotations
+
+import sys
+import sysconfig
+import threading
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from types import FrameType
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.autograd.graph import GradientEdge
+
+from dudx.errors import InputError
+
+_FUSED = ("NativeLayerNorm", "NativeBatchNorm", "NativeGroupNorm", "CudnnBatchNorm", "MiopenBatchNorm", "FusedRmsNorm")
+_KINKED = ("Relu", "Threshold", "LeakyRelu", "Hardtanh", "Prelu", "RreluWithNoise", "Hardshrink", "Softshrink")
+#: Where the order of a derivative is noted, at the node of the graph that computes it.
+_ORDER = "dudx order"
+_LIBRARIES = tuple({sysconfig.get_path("purelib"), sysconfig.get_path("platlib"), sysconfig.get_path("stdlib")})
+
+#: What is found, and what to do about it.
+REMEDIES = {
+    "coupled": "use dudx.evaluate on dudx.isolate(model, x), or dudx.PerSampleAD()",
+    "fused": "use dudx.AD() or dudx.Taylor(), which write the normalisation out",
+    "kinks": "use a smooth activation, such as nn.Tanh, nn.SiLU or nn.GELU",
+    "detached": "take no_grad, detach, .data and numpy out of the way from the points to the output",
+}
+
+
+@dataclass(frozen=True)
+class Finding:
+    """Something wrong with a derivative, and where it is taken.
+
+    >>> print(dudx.Finding("kinks", "train.py", 12, 2, "the network has kinks"))
+    train.py:12: the network has kinks; use a smooth activation, such as nn.Tanh, nn.SiLU or nn.GELU.
+    """
+
+    #: "coupled", "fused", "kinks" or "detached".
+    kind: str
+    file: str
+    line: int
+    #: The order of the derivative.
+    order: int
+    says: str
+
+    def __str__(self) -> str:
+        return f"{self.file}:{self.line}: {self.says}; {REMEDIES[self.kind]}."
+
+
+@dataclass(repr=False)
+class Watch:
+    """What was found while it was entered; printed it is a report.
+
+    >>> with dudx.Watch(calls=1) as seen:
+    ...     x = torch.rand(4, 1, requires_grad=True)
+    ...     slope = torch.autograd.grad(x.square().sum(), x, create_graph=True)
+    >>> seen
+    Nothing wrong was seen (1 derivatives at 1 lines).
+    """
+
+    calls: int = 3
+    findings: list[Finding] = field(default_factory=list)
+    #: How often each line took a derivative.
+    lines: Counter[tuple[str, int]] = field(default_factory=Counter)
+
+    def __post_init__(self) -> None:
+        if isinstance(self.calls, bool) or not isinstance(self.calls, int) or self.calls < 1:
+            raise InputError(f"calls must be a whole number, 1 or more; got {self.calls!r}.")
+        self._lock = threading.Lock()
+        self._replaced: list[tuple[Any, str]] = []
+
+    def __repr__(self) -> str:
+        taken = f"{sum(self.lines.values())} derivatives at {len(self.lines)} lines"
+        if not self.findings:
+            return f"Nothing wrong was seen ({taken})."
+        return "\n".join([f"{len(self.findings)} findings ({taken}):", *(f"  {found}" for found in self.findings)])
+
+    def __enter__(self) -> Watch:
+        self._original = original = torch.autograd.grad
+
+        def grad(outputs: Any, inputs: Any, *args: Any, **kwargs: Any) -> Any:
+            found = original(outputs, inputs, *args, **kwargs)
+            create_graph = kwargs.get("create_graph", args[2] if len(args) > 2 else False)
+            if create_graph:
+                grad_outputs = kwargs.get("grad_outputs", args[0] if args else None)
+                self._seen(outputs, inputs, grad_outputs, found)
+            return found
+
+        # Also where a module has taken it by its name.
+        for module in list(sys.modules.values()):
+            for name, value in list(getattr(module, "__dict__", {}).items()):
+                if value is original and getattr(module, "__name__", "") != __name__:
+                    self._replaced.append((module, name))
+        for module, name in self._replaced:
+            setattr(module, name, grad)
+        self._watching = grad
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        for module, name in self._replaced:
+            if getattr(module, name, None) is self._watching:
+                setattr(module, name, self._original)
+        self._replaced.clear()
+
+    def _seen(self, outputs: Any, inputs: Any, grad_outputs: Any, found: Sequence[Tensor | None]) -> None:
+        file, line = _place(sys._getframe(2))
+        outputs, inputs = (_listed(value) for value in (outputs, inputs))
+        weights = [None] * len(outputs) if grad_outputs is None else _listed(grad_outputs)
+        orders = [_order(u) + 1 for u in outputs]
+        for gradient in found:
+            if isinstance(gradient, Tensor) and gradient.grad_fn is not None:
+                noted: Any = gradient.grad_fn.metadata
+                noted[_ORDER] = max(orders)
+        with self._lock:
+            self.lines[file, line] += 1
+            if self.lines[file, line] > self.calls:
+                return
+        for u, weight, order in zip(outputs, weights, orders, strict=True):
+            for x, gradient in zip(inputs, found, strict=True):
+                if isinstance(u, Tensor) and isinstance(x, Tensor) and x.ndim >= 1:
+                    for kind, says in self._wrong(u, x, weight, gradient, order):
+                        self._note(Finding(kind, file, line, order, says))
+
+    def _note(self, finding: Finding) -> None:
+        with self._lock:
+            known = [(f.kind, f.file, f.line, f.order) for f in self.findings]
+            if (finding.kind, finding.file, finding.line, finding.order) not in known:
+                self.findings.append(finding)
+
+    def _wrong(
+        self, u: Tensor, x: Tensor, weight: Any, gradient: Tensor | None, order: int
+    ) -> Iterator[tuple[str, str]]:
+        which = {1: "first", 2: "second", 3: "third"}.get(order, f"{order}th")
+        nodes = list(_nodes(u))
+        kink = next((node.name() for node in nodes if node.name().startswith(_KINKED)), None)
+        flat = gradient is None or not bool(gradient.detach().any())
+        error = None if gradient is None or order > 1 else self._coupling(u, x, weight, gradient)
+        if error is not None:
+            yield (
+                "coupled",
+                (
+                    "samples of the batch influence each other, so the gradient of their sum is not each sample's own "
+                    f"(off by {100 * error:.2g} %)"
+                ),
+            )
+        elif flat and order == 1:
+            yield "detached", "the first derivative is zero at every point, as no graph leads to the points"
+        if order == 1:
+            return
+        if kink is not None:
+            but = "is zero at every point" if flat else "is that of what is between"
+            yield "kinks", f"the network has kinks ({kink}), and the {which} derivative {but}"
+        fused = next((node.name() for node in nodes if _is_fused(node)), None)
+        if fused is not None:
+            yield "fused", f"the {which} derivative is taken through a fused norm ({fused}), and has a wrong gradient"
+
+    def _coupling(self, u: Tensor, x: Tensor, weight: Any, gradient: Tensor) -> float | None:
+        """The error of the gradient of a sum at some rows; None where no other row plays a part in these."""
+        edge, shape = u, u.shape
+        if u.ndim == 0 and u.grad_fn is not None and u.grad_fn.name() == "SumBackward0":
+            shape = torch.Size(getattr(u.grad_fn, "_saved_self_sym_sizes", ()))
+            node, number = u.grad_fn.next_functions[0]
+            if node is None:
+                return None
+            edge = GradientEdge(node, number)
+            weight = None
+        rows = len(x)
+        if not shape or shape[0] != rows or rows < 2 or x.ndim < 2:
+            return None
+        ones = torch.ones(shape, dtype=u.dtype, device=u.device) if weight is None else weight
+        worst = None
+        for row in {0, rows // 2}:
+            one = torch.zeros_like(ones)
+            one[row] = ones[row]
+            (own,) = self._original(edge, x, one, retain_graph=True, allow_unused=True)
+            if own is None:
+                return None
+            others = own.clone()
+            others[row] = 0
+            scale = float(own.abs().amax())
+            if float(others.abs().amax()) > 1e3 * torch.finfo(own.dtype).eps * scale:
+                error = float((gradient[row].detach() - own[row]).norm() / own[row].norm().clamp(min=1e-300))
+                worst = max(worst or 0.0, error)
+        return worst
+
+
+def watch(calls: int = 3) -> Watch:
+    """Look at the derivatives that are taken while it is entered, `with dudx.watch() as seen: train()`.
+
+    Every `torch.autograd.grad(..., create_graph=True)`, of whatever library, is looked at: whether samples are coupled
+    (the gradient of a sum through batch norm or attention), whether a second derivative goes through fused
+    normalisations or kinks, whether the graph was left. `print(seen)` is the report, with files and lines.
+
+    Args:
+        calls: how often each line is looked at, which bounds the cost.
+
+    >>> def slope(u, x):
+    ...     return torch.autograd.grad(u.sum(), x, create_graph=True)[0]
+    >>> x = torch.rand(8, 2, requires_grad=True)
+    >>> with dudx.watch() as seen:
+    ...     gradient = slope(x.square() - x.square().mean(0), x)
+    >>> [found.kind for found in seen.findings]
+    ['coupled']
+    """
+    return Watch(calls)
+
+
+def _listed(value: Any) -> list[Any]:
+    return list(value) if isinstance(value, Sequence) and not isinstance(value, Tensor) else [value]
+
+
+def _nodes(u: Tensor) -> Iterator[Any]:
+    seen, ahead = set(), [u.grad_fn]
+    while ahead:
+        node = ahead.pop()
+        if node is None or node in seen:
+            continue
+        seen.add(node)
+        yield node
+        ahead.extend(following for following, _ in node.next_functions)
+
+
+def _order(u: Any) -> int:
+    """How many derivatives u is made of already."""
+    return max((node.metadata.get(_ORDER, 0) for node in _nodes(u)), default=0) if isinstance(u, Tensor) else 0
+
+
+def _is_fused(node: Any) -> bool:
+    """Whether it is a normalisation by statistics of its argument; with fixed ones it is an affine map."""
+    fixed = any(getattr(node, name, True) is False for name in ("_saved_training", "_saved_train"))
+    return node.name().startswith(_FUSED) and not fixed
+
+
+def _place(frame: FrameType | None) -> tuple[str, int]:
+    """The line that asks for the derivative: the innermost one that is no library's, if there is one."""
+    first = frame
+    while frame is not None and frame.f_code.co_filename.startswith(_LIBRARIES):
+        frame = frame.f_back
+    frame = frame or first
+    return (frame.f_code.co_filename, frame.f_lineno) if frame is not None else ("", 0)
