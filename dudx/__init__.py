@@ -15,7 +15,7 @@ from dudx.engines.difference.calibration import Calibration, find_eps
 from dudx.engines.difference.engine import EFD, FD, SFD
 from dudx.engines.per_sample import PerSampleAD
 from dudx.engines.taylor.engine import Taylor
-from dudx.engines.taylor.rules.linear import taylor_rule
+from dudx.engines.taylor.table import taylor_rule
 from dudx.errors import (
     CalibrationError,
     CalibrationWarning,
@@ -23,6 +23,7 @@ from dudx.errors import (
     DudxError,
     InputError,
     ModelError,
+    SlowRuleWarning,
     StepNotSetError,
     UnsupportedError,
 )
@@ -63,6 +64,7 @@ __all__ = [
     "Recommendation",
     "RelativeError",
     "Residual",
+    "SlowRuleWarning",
     "StepNotSetError",
     "Taylor",
     "UnsupportedError",

@@ -56,7 +56,7 @@ class StepNotSetError(DudxError, RuntimeError):
 class UnsupportedError(DudxError, NotImplementedError):
     """The engine cannot compute what was asked; the message names one that can.
 
-    >>> dudx.evaluate(torch.erfinv, torch.rand(5, 2), [dudx.D(0)], dudx.Taylor())
+    >>> dudx.evaluate(torch.special.bessel_j0, torch.rand(5, 2), [dudx.D(0)], dudx.Taylor())
     Traceback (most recent call last):
     dudx.errors.UnsupportedError: ...
     """
@@ -78,4 +78,14 @@ class CalibrationWarning(UserWarning):
     >>> with warnings.catch_warnings():
     ...     warnings.simplefilter("ignore", dudx.CalibrationWarning)  # of a line any step is right
     ...     curve = dudx.find_eps(lambda x: 2 * x, torch.rand(50, 2), order=1)
+    """
+
+
+class SlowRuleWarning(UserWarning):
+    """Taylor takes torch's own derivatives of a function that it has no rule for: exact, but slower. Said once each.
+
+    >>> import warnings
+    >>> with warnings.catch_warnings():
+    ...     warnings.simplefilter("ignore", dudx.SlowRuleWarning)
+    ...     slope = dudx.evaluate(lambda x: x.cumprod(1), torch.rand(5, 2), dudx.D(0), dudx.Taylor())
     """

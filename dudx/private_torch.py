@@ -16,6 +16,7 @@ import torch.nn.functional as F
 from torch.fx.graph import Graph
 from torch.nn.modules import batchnorm as _batchnorm
 from torch.optim import lbfgs as _lbfgs
+from torch.overrides import resolve_name
 
 #: How many modes look on at torch's functions. A jet's operators go through torch's dispatch only then, as it takes
 #: longer than most rules. Where torch does not tell, they always do.
@@ -24,6 +25,19 @@ modes_active: Callable[[], int] = getattr(torch._C, "_len_torch_function_stack",
 #: Whether torch.func's transforms are at work, inside of which rows of a batch cannot be told apart. Where torch does
 #: not tell, each sample's gradient is computed row by row.
 transforms_active: Callable[[], bool] = getattr(torch._C, "_are_functorch_transforms_active", lambda: True)
+
+#: Operators of torch's own library, which exported graphs are made of. Where they have another name, such a graph is
+#: differentiated operator by operator in the general way.
+Overload: type = getattr(getattr(torch, "_ops", None), "OpOverload", type(None))
+
+
+def function_name(function: Any) -> str:
+    """A function by a name that can be pasted."""
+    if isinstance(function, Overload):
+        return f"torch.ops.{function}"
+    named = resolve_name(function) if callable(function) and not hasattr(function, "forward") else None
+    return named or getattr(function, "__qualname__", None) or type(function).__qualname__
+
 
 #: The base of all batch norm layers: torch has no public name for "any batch norm". There is no way without it.
 BatchNorm = _batchnorm._BatchNorm
