@@ -2,6 +2,7 @@
 
 from dudx import optim
 from dudx.border import evaluate
+from dudx.calculus import advection, curl, div, grad
 from dudx.compile.graphs import CompilationWarning
 from dudx.coupling.explanation import Explanation, explain
 from dudx.coupling.isolated import Isolated
@@ -30,7 +31,7 @@ from dudx.errors import (
 from dudx.fields import Field
 from dudx.memory import keep_freed_memory
 from dudx.network.detect import coupled
-from dudx.operators import Along, D, Laplacian, Operator, random_laplacian
+from dudx.operators import Along, D, Laplacian, Operator, Second, random_laplacian
 from dudx.recommendation import Candidate, Recommendation, recommend
 from dudx.residual import Residual
 from dudx.streaming import backward, suggested_chunk
@@ -64,16 +65,21 @@ __all__ = [
     "Recommendation",
     "RelativeError",
     "Residual",
+    "Second",
     "SlowRuleWarning",
     "StepNotSetError",
     "Taylor",
     "UnsupportedError",
+    "advection",
     "backward",
     "coupled",
+    "curl",
+    "div",
     "evaluate",
     "explain",
     "find_eps",
     "frozen",
+    "grad",
     "isolate",
     "keep_freed_memory",
     "mixing_rule",
