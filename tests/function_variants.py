@@ -201,7 +201,8 @@ VARIANTS = [
 
 #: What nested autograd cannot differentiate so often itself, in terms of what it can.
 TWINS = {
-    "torch.special.zeta(p + 2, 1.5 + w[0])": "zeta(p + 2)",
+    "torch.copysign(h, s)": "h.abs() * torch.sign(s)",
+    "torch.copysign(h, w[0])": "h.abs() * torch.sign(w[0])",
     "F.hardsigmoid(2 * h)": "(h / 3 + 0.5).clamp(0, 1)",
     "torch.floor_divide(big, p) * h": "(big / p).detach().floor() * h",
     "torch.heaviside(h, w[0]) * h": "(h > 0) * h",

@@ -2,7 +2,7 @@
 
 Not all of torch's formulas can be differentiated once more. Some say so; others come out wrong without a word, for
 instance those that take a factorisation for a constant. So a way is compared with plain gradients when a function is
-first met, at random vectors and with the gradient in the function's arguments, and not taken where it differs.
+first met, at random vectors and with its own gradient in point and vectors, and not taken where it differs.
 """
 
 from __future__ import annotations
@@ -72,10 +72,12 @@ class Directional:
     def _probe(self, vectors: Vectors) -> Vectors:
         """One row of random vectors: those of jets may be zero, where any way is right."""
         generator = torch.Generator(self.point[0].device).manual_seed(len(vectors))
-        return [
-            [torch.randn((1, *p.shape), dtype=p.dtype, device=p.device, generator=generator) for p in self.point]
-            for _ in vectors
-        ]
+
+        def random(like: Tensor) -> Tensor:
+            vector = torch.randn((1, *like.shape), dtype=like.dtype, device=like.device, generator=generator)
+            return vector if transforms_active() else vector.requires_grad_()
+
+        return [[random(p) for p in self.point] for _ in vectors]
 
     def _attempted(self, way: Way, probe: Vectors) -> tuple[list[Tensor] | None, str]:
         """The derivative and its own gradient in this way, or why there is none; no reason if there is no graph."""
@@ -89,7 +91,8 @@ class Directional:
                     return found, ""
                 attached = [f for f in found if f.requires_grad]
                 weighted = sum(((f * _weights(f)).sum().abs() for f in attached), torch.zeros(()))
-                slopes = torch.autograd.grad(weighted, point, materialize_grads=True) if attached else ()
+                of = [*point, *(stack for vector in probe for stack in vector)]
+                slopes = torch.autograd.grad(weighted, of, materialize_grads=True) if attached else ()
                 return [*(f.detach() for f in found), *slopes], ""
         except (DudxError, torch.cuda.OutOfMemoryError):
             raise

@@ -30,7 +30,8 @@ def output_of(model: Model, jet: Jet) -> Any:
     """The network's output for a jet: a jet, or a tensor that does not depend on the input."""
     if torch.compiler.is_compiling():
         return model(jet)  # type: ignore[arg-type]
-    model = getattr(model, "_orig_mod", model)  # a compiled module would compile itself for jets
+    if type(model).__name__ == "OptimizedModule":  # which would compile itself for jets
+        model = model._orig_mod  # type: ignore[attr-defined]
     with _custom_functions:
         if _ways:
             known = _known(model)

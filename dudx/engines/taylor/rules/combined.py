@@ -13,7 +13,7 @@ from dudx.engines.taylor.jet import RULES, Jet, NotCoveredError
 from dudx.engines.taylor.laws import compose
 from dudx.engines.taylor.rules.linear import linear
 from dudx.engines.taylor.rules.products import bilinear
-from dudx.engines.taylor.table import is_jet, taylor_rule
+from dudx.engines.taylor.table import is_jet, taylor_rule, written
 
 
 @taylor_rule(torch.atan2, torch.arctan2, Tensor.atan2, Tensor.arctan2)
@@ -114,3 +114,34 @@ def embedding(x: Any, weight: Any, *args: Any, **kwargs: Any) -> Any:
     if is_jet(x):
         raise NotCoveredError
     return linear(lambda table: F.embedding(x, table, *args, **kwargs))(weight)
+
+
+@taylor_rule(F.hardsigmoid)
+def hardsigmoid(x: Any, inplace: bool = False) -> Any:
+    return written(x, torch.clamp(x / 6 + 0.5, 0, 1), inplace)  # type: ignore[arg-type]
+
+
+@taylor_rule(torch.copysign, Tensor.copysign)
+def copysign(a: Any, b: Any) -> Any:
+    """The size of one number with the sign of another, which moves in jumps."""
+    if not is_jet(a):
+        raise NotCoveredError
+    return torch.abs(a) * torch.copysign(torch.ones_like(a.value), b.value if is_jet(b) else b)
+
+
+@taylor_rule(torch.logcumsumexp, Tensor.logcumsumexp)
+def logcumsumexp(x: Any, dim: int) -> Any:
+    top = x.value.detach().amax(dim, keepdim=True)
+    return torch.log(torch.cumsum(torch.exp(x - top), dim)) + top
+
+
+@taylor_rule(torch.cdist)
+def cdist(a: Any, b: Any, p: float = 2.0, compute_mode: str = "") -> Any:
+    return torch.linalg.vector_norm(a.unsqueeze(-2) - b.unsqueeze(-3), p, dim=-1)
+
+
+@taylor_rule(torch.vander)
+def vander(x: Any, N: int | None = None, increasing: bool = False) -> Any:
+    count = len(x) if N is None else N
+    powers = torch.arange(count, device=x.device)
+    return x.unsqueeze(-1) ** (powers if increasing else powers.flip(0))
