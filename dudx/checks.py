@@ -86,6 +86,8 @@ def forward(model: Model, x: Any, kinds: tuple[type, ...] = (Tensor,)) -> Any:
         raise ModelError(
             f"The model returned shape {tuple(u.shape)} for {x.shape[0]} points; it must return (B, m){hint}."
         )
+    if u.dtype.is_complex:  # real and imaginary parts side by side
+        return torch.view_as_real(u).flatten(1)
     if not u.is_floating_point():
         raise ModelError(f"The model returned {u.dtype}; derivatives need a floating-point output.")
     return u

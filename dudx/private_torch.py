@@ -39,6 +39,10 @@ def function_name(function: Any) -> str:
     return named or getattr(function, "__qualname__", None) or type(function).__qualname__
 
 
+#: The class below torch.autograd.Function, which every call of such a function goes through, also where `apply` was
+#: given another name. There is no public way to notice it.
+FunctionBase: Any = torch.autograd.Function.__mro__[1]
+
 #: The base of all batch norm layers: torch has no public name for "any batch norm". There is no way without it.
 BatchNorm = _batchnorm._BatchNorm
 

@@ -169,7 +169,8 @@ def _by_gradients(function: Function, point: Sequence[Tensor], vectors: Vectors)
         raise UnsupportedError("Taylor cannot follow this function inside of torch.func's transforms.")
     recording = torch.is_grad_enabled()
     with torch.enable_grad():
-        inputs = [p if p.requires_grad else p.detach().requires_grad_() for p in point]
+        # By another name: the vectors may have been made of the point, and are not to move with it.
+        inputs = [p.view_as(p) if p.requires_grad else p.detach().requires_grad_() for p in point]
         found = _one_by_one(lambda f, vector: _in_the_graph(f, vector, len(vectors) + 1), function, inputs, vectors)
     return found if recording else [tensor.detach() for tensor in found]
 

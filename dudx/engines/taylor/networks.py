@@ -8,7 +8,6 @@ from collections.abc import Callable
 from typing import Any
 
 import torch
-from torch.autograd import Function
 from torch.utils.checkpoint import CheckpointFunction
 
 from dudx.checks import Model
@@ -19,6 +18,7 @@ from dudx.errors import DudxError
 from dudx.kernels import differentiable_kernels
 from dudx.network.modules import kind, modules_of, owner_of
 from dudx.network.sandbox import unchanged_buffers
+from dudx.private_torch import FunctionBase
 
 Way = Callable[[Model, Jet], Any]
 
@@ -104,38 +104,29 @@ class _CustomFunctions:
 
     def __init__(self) -> None:
         self._running, self._lock = 0, threading.Lock()
-        self._apply: Any = None
 
     def __enter__(self) -> None:
         with self._lock:
             if not self._running:
-                self._apply = Function.__dict__["apply"]
-                Function.apply = classmethod(_applied)  # type: ignore[assignment]
+                FunctionBase.apply = classmethod(_applied)
             self._running += 1
 
     def __exit__(self, *exception: object) -> None:
         with self._lock:
             self._running -= 1
             if not self._running:
-                Function.apply = self._apply
-
-    def apply(self, function: type[Function], *args: Any, **kwargs: Any) -> Any:
-        return self._apply.__get__(None, function)(*args, **kwargs)
+                del FunctionBase.apply
 
 
 _custom_functions = _CustomFunctions()
 
 
-def _applied(function: type[Function], *args: Any, **kwargs: Any) -> Any:
+def _applied(function: Any, *args: Any, **kwargs: Any) -> Any:
     args = tuple(shadow_of(argument) for argument in args)
     if not any(isinstance(argument, Jet) for argument in args):
-        return _custom_functions.apply(function, *args, **kwargs)
+        return super(FunctionBase, function).apply(*args, **kwargs)
     if function is CheckpointFunction:  # which would compute the inside again to save memory
         run, _, *given = args
         return run(*given)
-
-    def apply(*args: Any, **kwargs: Any) -> Any:
-        return _custom_functions.apply(function, *args, **kwargs)
-
     hint = f"Taylor takes the gradient that {function.__qualname__} defines: exact, but slower than a rule would be."
-    return through(apply, args, kwargs, hint, key=function, gradient=True)
+    return through(function.apply, args, kwargs, hint, key=function, gradient=True)

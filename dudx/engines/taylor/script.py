@@ -6,7 +6,7 @@ tangents of forward mode without a word.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
@@ -18,6 +18,19 @@ _CONTAINERS = {"prim::ListConstruct": list, "prim::TupleConstruct": tuple}
 _UNPACKED = ("prim::ListUnpack", "prim::TupleUnpack")
 #: Nodes that hand on what they get: the checks of types have been made.
 _HANDED_ON = ("prim::unchecked_cast", "prim::unchecked_unwrap_optional", "aten::detach_copy", "prim::data")
+
+
+def _appended(items: list[Any], item: Any) -> list[Any]:
+    items.append(item)
+    return items
+
+
+#: What scripts do with lists, which torch's operators take only if they hold nothing but tensors or numbers.
+_OF_LISTS: dict[str, Callable[..., Any]] = {
+    "aten::append": _appended, "aten::__getitem__": lambda items, i: items[i], "aten::len": len, "aten::list": list,
+    "aten::add": lambda a, b: [*a, *b], "prim::TupleIndex": lambda items, i: items[i],
+    "aten::slice": lambda items, start, stop, step: items[start:stop:step],
+}  # fmt: skip
 
 
 def is_script(function: object) -> bool:
@@ -72,6 +85,8 @@ def _results(node: Any, values: dict[str, Any]) -> Sequence[Any]:
         raise RuntimeError(given[0])
     if kind in ("aten::__is__", "aten::__isnot__"):
         return [(given[0] is given[1]) == (kind == "aten::__is__")]
+    if given and isinstance(given[0], list | tuple) and kind in _OF_LISTS:
+        return [_OF_LISTS[kind](*given)]
     return _operated(node, given)
 
 

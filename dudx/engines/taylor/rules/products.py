@@ -78,12 +78,19 @@ RULES[Tensor.__rmatmul__] = lambda a, b: matmul(b, a)
 
 @taylor_rule(Tensor.matmul)
 def matmul_method(a: Any, b: Any) -> Jet:
-    # torch.compile calls weight.matmul(x) for x @ weight as well as for weight @ x, and square factors hide it.
+    # torch.compile calls weight.matmul(x) for x @ weight as well as for weight @ x: their shapes tell, if not square.
     if torch.compiler.is_compiling() and not is_jet(a):
-        raise UnsupportedError(
-            "torch.compile mistakes the order of x @ weight for jets; write torch.matmul(x, weight)."
-        )
+        if _multiply(a, b) and _multiply(b, a):
+            raise UnsupportedError(
+                "torch.compile mistakes the order of x @ weight for jets; write torch.matmul(x, weight)."
+            )
+        return matmul(a, b) if _multiply(a, b) else matmul(b, a)
     return matmul(a, b)
+
+
+def _multiply(a: Any, b: Any) -> bool:
+    """Whether two matrices can be multiplied in this order."""
+    return a.shape[-1] == b.shape[-2 if b.ndim > 1 else 0]
 
 
 @taylor_rule(torch.addmm, Tensor.addmm, torch.baddbmm, Tensor.baddbmm)
