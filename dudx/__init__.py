@@ -31,6 +31,7 @@ from dudx.errors import (
 from dudx.fields import Field
 from dudx.memory import keep_freed_memory
 from dudx.network.detect import coupled
+from dudx.network.ensemble import Ensemble, ensemble
 from dudx.operators import Along, D, Laplacian, Operator, Second, random_laplacian
 from dudx.recommendation import Candidate, Recommendation, recommend
 from dudx.residual import Residual
@@ -53,6 +54,7 @@ __all__ = [
     "D",
     "DudxError",
     "Engine",
+    "Ensemble",
     "Explanation",
     "Field",
     "InputError",
@@ -75,6 +77,7 @@ __all__ = [
     "coupled",
     "curl",
     "div",
+    "ensemble",
     "evaluate",
     "explain",
     "find_eps",

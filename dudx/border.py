@@ -12,6 +12,7 @@ from dudx.checks import Model
 from dudx.engines.base import Engine, Prepared
 from dudx.errors import InputError
 from dudx.network.detect import refuse_if_coupled
+from dudx.network.ensemble import Ensemble
 from dudx.network.slices import slicing
 from dudx.operators import Operator, fitting
 
@@ -50,6 +51,9 @@ def evaluate(
 
 def derivatives(model: Model, x: Tensor, operators: Sequence[Operator], engine: Engine) -> Sequence[Tensor]:
     """The same for operators that are known to fit the points."""
+    if isinstance(model, Ensemble):
+        _admitted(model.kind, x, engine)
+        return model.map(lambda member: tuple(derivatives(member, x, operators, engine)))
     model = _admitted(model, x, engine)
     return engine.derivatives(model, x, operators)
 

@@ -26,6 +26,20 @@ modes_active: Callable[[], int] = getattr(torch._C, "_len_torch_function_stack",
 #: not tell, each sample's gradient is computed row by row.
 transforms_active: Callable[[], bool] = getattr(torch._C, "_are_functorch_transforms_active", lambda: True)
 
+
+def mapped() -> bool:
+    """Whether torch.func.vmap is at work, inside of which the numbers of a tensor cannot be looked at.
+
+    Where torch does not tell, any transform counts.
+    """
+    if not transforms_active():
+        return False
+    functorch: Any = getattr(torch._C, "_functorch", None)
+    if not hasattr(functorch, "get_interpreter_stack") or not hasattr(functorch, "TransformType"):
+        return True
+    return any(layer.key() == functorch.TransformType.Vmap for layer in functorch.get_interpreter_stack() or ())
+
+
 #: Operators of torch's own library, which exported graphs are made of. Where they have another name, such a graph is
 #: differentiated operator by operator in the general way.
 Overload: type = getattr(getattr(torch, "_ops", None), "OpOverload", type(None))

@@ -22,8 +22,10 @@ from dudx.engines.base import Engine
 from dudx.errors import InputError
 from dudx.fields import Field, Values, tensors_of
 from dudx.linear import Linear
+from dudx.network.ensemble import Ensemble
 from dudx.network.joined import Joined
 from dudx.operators import D, Operator
+from dudx.private_torch import mapped
 from dudx.recording import OtherRequestError, Recorder, Replay, Request
 
 #: One tensor for one equation, a tuple of them for several.
@@ -184,6 +186,9 @@ class Residual(Generic[Result]):
         self, model: Model, x: Tensor, engine: Engine, data: Mapping[str, Tensor], finish: Callable[[Any], Any]
     ) -> Any:
         x = self._points(x)
+        if isinstance(model, Ensemble):
+            derivatives(model.kind, x, [D()], engine)  # its checks, which cannot be made for all members at once
+            return model.map(lambda member: self._evaluated(member, x, engine, data, finish))
         model = self._with_networks(model)
         known = self._known(x, data)
         if known is not None:
@@ -210,7 +215,7 @@ class Residual(Generic[Result]):
         request: Request,
         finish: Callable[[Any], Any],
     ) -> Any:
-        if self._compiled is not None and self._compiled.takes(model):
+        if self._compiled is not None and not mapped() and self._compiled.takes(model):
             plan = prepared(model, x, request.operators, engine)
             if plan is not None:
                 return self._from_graph(plan, model, x, data, request, finish)
