@@ -2,6 +2,7 @@
 
 from dudx import optim
 from dudx.border import evaluate
+from dudx.calculus import advection, curl, div, grad
 from dudx.compile.graphs import CompilationWarning
 from dudx.coupling.explanation import Explanation, explain
 from dudx.coupling.hazards import Hazard
@@ -16,7 +17,7 @@ from dudx.engines.difference.calibration import Calibration, find_eps
 from dudx.engines.difference.engine import EFD, FD, SFD
 from dudx.engines.per_sample import PerSampleAD
 from dudx.engines.taylor.engine import Taylor
-from dudx.engines.taylor.rules.linear import taylor_rule
+from dudx.engines.taylor.table import taylor_rule
 from dudx.errors import (
     CalibrationError,
     CalibrationWarning,
@@ -25,13 +26,15 @@ from dudx.errors import (
     InputError,
     KinkWarning,
     ModelError,
+    SlowRuleWarning,
     StepNotSetError,
     UnsupportedError,
 )
 from dudx.fields import Field
 from dudx.memory import keep_freed_memory
 from dudx.network.detect import coupled
-from dudx.operators import Along, D, Laplacian, Operator, random_laplacian
+from dudx.network.ensemble import Ensemble, ensemble
+from dudx.operators import Along, D, Laplacian, Operator, Second, random_laplacian
 from dudx.recommendation import Candidate, Recommendation, recommend
 from dudx.residual import Residual
 from dudx.streaming import backward, suggested_chunk
@@ -54,6 +57,7 @@ __all__ = [
     "D",
     "DudxError",
     "Engine",
+    "Ensemble",
     "Explanation",
     "Field",
     "Finding",
@@ -69,16 +73,23 @@ __all__ = [
     "Recommendation",
     "RelativeError",
     "Residual",
+    "Second",
+    "SlowRuleWarning",
     "StepNotSetError",
     "Taylor",
     "UnsupportedError",
     "Watch",
+    "advection",
     "backward",
     "coupled",
+    "curl",
+    "div",
+    "ensemble",
     "evaluate",
     "explain",
     "find_eps",
     "frozen",
+    "grad",
     "isolate",
     "keep_freed_memory",
     "mixing_rule",

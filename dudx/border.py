@@ -12,6 +12,7 @@ from dudx.checks import Model
 from dudx.engines.base import Engine, Prepared
 from dudx.engines.meeting import can_be_planned, sound_derivatives
 from dudx.errors import InputError
+from dudx.network.ensemble import Ensemble
 from dudx.operators import Operator, fitting
 
 
@@ -49,6 +50,9 @@ def evaluate(
 
 def derivatives(model: Model, x: Tensor, operators: Sequence[Operator], engine: Engine) -> Sequence[Tensor]:
     """The same for operators that are known to fit the points."""
+    if isinstance(model, Ensemble):
+        _admitted(model.kind, x, engine)
+        return model.map(lambda member: tuple(derivatives(member, x, operators, engine)))
     return sound_derivatives(engine, _admitted(model, x, engine), x, operators)
 
 

@@ -11,6 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from dudx.errors import DudxError, InputError, ModelError, first_line
+from dudx.private_torch import mapped
 
 Model = Callable[[Tensor], Tensor]
 
@@ -37,8 +38,8 @@ def batch(x: object) -> Tensor:
 
 def finite(values: Tensor, name: str) -> None:
     """Numbers without NaN and infinities."""
-    # The meta device has no values to look at, and inside torch.compile a look would break the graph.
-    if values.is_meta or torch.compiler.is_compiling():
+    # The meta device has no values to look at, nor has vmap; inside torch.compile a look would break the graph.
+    if values.is_meta or torch.compiler.is_compiling() or mapped():
         return
     # A sum is finite only if all its terms are, and costs less than looking at each; an overflow is looked into.
     if not math.isfinite(float(values.detach().sum())) and not bool(torch.isfinite(values).all()):
@@ -95,6 +96,8 @@ def forward(model: Model, x: Any, kinds: tuple[type, ...] = (Tensor,)) -> Any:
         raise ModelError(
             f"The model returned shape {tuple(u.shape)} for {x.shape[0]} points; it must return (B, m){hint}."
         )
+    if u.dtype.is_complex:  # real and imaginary parts side by side
+        return torch.view_as_real(u).flatten(1)
     if not u.is_floating_point():
         raise ModelError(f"The model returned {u.dtype}; derivatives need a floating-point output.")
     return u

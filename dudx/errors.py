@@ -56,7 +56,7 @@ class StepNotSetError(DudxError, RuntimeError):
 class UnsupportedError(DudxError, NotImplementedError):
     """The engine cannot compute what was asked; the message names one that can.
 
-    >>> dudx.evaluate(torch.erfinv, torch.rand(5, 2), [dudx.D(0)], dudx.Taylor())
+    >>> dudx.evaluate(torch.special.bessel_j0, torch.rand(5, 2), [dudx.D(0)], dudx.Taylor())
     Traceback (most recent call last):
     dudx.errors.UnsupportedError: ...
     """
@@ -91,4 +91,14 @@ class KinkWarning(UserWarning):
     ...     flat = dudx.evaluate(network, torch.rand(5, 2), dudx.Laplacian(), dudx.AD())
     >>> [warning.category.__name__ for warning in seen]
     ['KinkWarning']
+    """
+
+
+class SlowRuleWarning(UserWarning):
+    """Taylor takes torch's own derivatives of a function that it has no rule for: exact, but slower. Said once each.
+
+    >>> import warnings
+    >>> with warnings.catch_warnings():
+    ...     warnings.simplefilter("ignore", dudx.SlowRuleWarning)
+    ...     slope = dudx.evaluate(lambda x: x.cumprod(1), torch.rand(5, 2), dudx.D(0), dudx.Taylor())
     """

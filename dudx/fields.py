@@ -2,105 +2,23 @@
 
 A field is an affine expression: a linear part that is still an operator, and a computed part that is a tensor.
 Arithmetic with numbers keeps the linear part symbolic, so a sum of derivatives reaches the engine as one operator
-however its terms are ordered.
+however its terms are ordered. The computed part knows what it was made of, so that it can be differentiated too.
 """
 
 from __future__ import annotations
 
 import numbers
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import Any, Protocol
 
 import torch
 from torch import Generator, Tensor
 
+from dudx.chain import Constant, Coordinate, Made, Sources, differentiated
 from dudx.errors import InputError
-from dudx.operators import Along, D, Directional, Laplacian, Operator, Partial, random_laplacian
+from dudx.linear import NOTHING, Linear
+from dudx.operators import Along, D, Laplacian, Operator, Partial, Second, random_laplacian
 from dudx.spelling import SYMBOLIC, axes_named
-
-#: Of each output, the terms: orders of directions, axes and numbers of Laplacians of partials, with coefficients.
-Shape = tuple[tuple[int, tuple], ...]
-
-#: A residual that reads a number which changes at each call would else be remembered in all its forms.
-_REMEMBERED = 256
-
-
-class Linear:
-    """A linear combination of derivatives of the outputs, which remembers what was made of it.
-
-    A residual is called again and again and makes the same expressions each time: the second time they are looked up,
-    and known again by being the same object.
-    """
-
-    def __init__(self, operators: Mapping[int, Operator]):
-        self.operators = {output: operator for output, operator in operators.items() if operator.terms}
-        #: Whether it holds tensors of one call, which must not be kept alive.
-        self.passing = any(operator.holds_vectors for operator in self.operators.values())
-        self._made: dict[object, Linear] = {}
-
-    def known(self, key: object) -> Linear | None:
-        """What was made of this before, by the way it was made; torch.compile shall not have to guard all of it."""
-        return None if torch.compiler.is_compiling() else self._made.get(key)
-
-    def remember(self, key: object, made: Linear) -> Linear:
-        if torch.compiler.is_compiling() or made.passing:
-            return made
-        if len(self._made) >= _REMEMBERED:
-            self._made.clear()
-        self._made[key] = made
-        return made
-
-    def differentiated(self, outer: Operator) -> Linear:
-        value_only = all(op.terms.keys() == {Partial()} for op in self.operators.values())
-        return Linear(
-            {
-                # D() of a field times a number: scale instead of composing, which Along cannot do.
-                # By name: torch.compile follows an operator such as @ between tensors only.
-                output: outer * inner.terms[Partial()] if value_only else outer.__matmul__(inner)
-                for output, inner in self.operators.items()
-            }
-        )
-
-    def times(self, factor: float) -> Linear:
-        made = self.known(factor)
-        if made is None:
-            made = Linear({output: operator * factor for output, operator in self.operators.items()})
-            self.remember(factor, made)
-        return made
-
-    def plus(self, other: Linear, sign: float) -> Linear:
-        if not other.operators:
-            return self
-        made = self.known((other, sign))
-        if made is None:
-            total = dict(self.operators)
-            for output, operator in other.operators.items():
-                total[output] = total.get(output, Operator({})) + sign * operator
-            made = self.remember((other, sign), Linear(total))
-        return made
-
-    def same(self, other: Linear) -> bool:
-        """Whether it is the same expression; directions that are computed anew at each call count by their values."""
-        return self.shape == other.shape and all(map(torch.equal, self._directions(), other._directions()))
-
-    @property
-    def shape(self) -> Shape:
-        """The expression without its tensors, in plain values, which torch.compile can compare."""
-        return tuple((output, _shape(operator)) for output, operator in self.operators.items())
-
-    def _directions(self) -> list[Tensor]:
-        terms = [term for operator in self.operators.values() for term in operator.terms]
-        return [term.direction for term in terms if isinstance(term, Directional)]
-
-
-def _shape(operator: Operator) -> tuple:
-    return tuple(
-        (term.order, coefficient) if isinstance(term, Directional) else (term.axes, term.laplacians, coefficient)
-        for term, coefficient in operator.terms.items()
-    )
-
-
-_NOTHING = Linear({})
 
 
 class Values(Protocol):
@@ -129,10 +47,16 @@ class Field:
     # Lets numpy's scalars stand on the left of a product: they would otherwise try to make an array of us.
     __array_ufunc__ = None
 
-    def __init__(self, values: Values, linear: Linear, computed: Tensor | float = 0.0):
+    def __init__(self, values: Values, linear: Linear, computed: Tensor | float = 0.0, made: Sources = ()):
         self._values = values
         self._linear = linear
         self._computed = computed
+        #: What the computed part is the sum of, with factors.
+        self._made = made
+
+    @classmethod
+    def _coordinate(cls, values: Values, axis: int, column: Tensor) -> Field:
+        return cls(values, NOTHING, column, ((1.0, Coordinate(axis)),))
 
     # -- derivatives ---------------------------------------------------------------------------------------------
 
@@ -148,22 +72,37 @@ class Field:
         """An unbiased estimate of the Laplacian from random directions; see `dudx.random_laplacian`."""
         return self._differentiated(self._values.drawn(lambda x: random_laplacian(x, samples, kind, generator)))
 
-    def along(self, v: Tensor, order: int = 1) -> Field:
+    def along(self, v: Any, order: int = 1) -> Field:
         """The derivative along a vector given at each point, a (B, d) tensor such as the normals."""
-        if isinstance(v, Field):
-            raise InputError("The direction of along must be known beforehand: it cannot be computed from a field.")
-        return self._differentiated(Along(v, order))
+        return self._differentiated(Along(self._known_beforehand(v, "direction of along"), order))
+
+    def second(self, a: Any) -> Field:
+        """The sum of a_ij ∂²/∂x_i∂x_j over all inputs, for a symmetric matrix, or (B, d, d) with one for each point."""
+        return self._differentiated(Second(self._known_beforehand(a, "matrix of second")))
+
+    @staticmethod
+    def _known_beforehand(value: Any, name: str) -> Any:
+        if isinstance(value, Field):
+            if any(source.of_outputs for _, source in value._made) or value._linear.operators:
+                raise InputError(f"The {name} must be known beforehand: it cannot be computed from a field.")
+            return value._tensor()
+        return value
 
     def _differentiated(self, outer: Operator) -> Field:
-        if isinstance(self._computed, Tensor):
-            self._refuse_computed()
-        return Field(self._values, self._linear.differentiated(outer))
-
-    def _refuse_computed(self) -> None:
-        raise InputError(
-            "A computed expression such as u * u.x cannot be differentiated again: expand it by the product rule, "
-            "for example (u * u).x as 2 * u * u.x."
-        )
+        if not isinstance(self._computed, Tensor):
+            return Field(self._values, self._linear.differentiated(outer))
+        total: Any = Field(self._values, self._linear.differentiated(outer)) if self._linear.operators else 0.0
+        for term, coefficient in outer.expanded(len(self._values.inputs)).terms.items():
+            if not isinstance(term, Partial):
+                raise InputError(
+                    "The derivative of a computed expression along a vector is not known; take those along the inputs "
+                    "and combine them: n_x * e.x + n_y * e.y."
+                )
+            part: Any = Field(self._values, NOTHING, self._computed, self._made)
+            for axis in term.axes:
+                part = differentiated(part, axis) if isinstance(part, Field) else 0.0
+            total = total + part * coefficient
+        return total if isinstance(total, Field) else Field(self._values, NOTHING, float(total))
 
     def _axis(self, name: str) -> int:
         if not isinstance(name, str) or name not in self._values.inputs:
@@ -179,14 +118,20 @@ class Field:
             axes = axes_named(name, self._values.inputs)
             if axes is None:
                 return self._method(name)
+            if isinstance(self._computed, Tensor):
+                return self._differentiated(D(*axes))
             linear = self._linear.remember(name, self._linear.differentiated(D(*axes)))
-        if isinstance(self._computed, Tensor):
-            self._refuse_computed()
+        elif isinstance(self._computed, Tensor):
+            return self._differentiated(D(*axes_named(name, self._values.inputs)))
         return Field(self._values, linear)
 
     def _method(self, name: str) -> Any:
-        if hasattr(Tensor, name):
-            return getattr(self._tensor(), name)
+        method = getattr(Tensor, name, None)
+        if callable(method):
+            return lambda *args, **kwargs: self._apply(method, self, *args, **kwargs)
+        if method is not None:
+            found = getattr(self._tensor(), name)
+            return self._apply(lambda tensor: getattr(tensor, name), self) if isinstance(found, Tensor) else found
         raise InputError(
             f"A field has no derivative or tensor method named {name!r}; the inputs are "
             f"{', '.join(self._values.inputs)}, so u.{self._values.inputs[0]} is a derivative."
@@ -205,17 +150,21 @@ class Field:
     def _plus(self, other: object, sign: float) -> Field:
         if isinstance(other, Field):
             computed = _sum(self._computed, other._computed, sign)
-            return Field(self._values, self._linear.plus(other._linear, sign), computed)
+            made = self._made + (other._made if sign == 1 else tuple((-c, source) for c, source in other._made))
+            return Field(self._values, self._linear.plus(other._linear, sign), computed, made)
         if isinstance(other, numbers.Real | Tensor):
-            return Field(self._values, self._linear, _sum(self._computed, other, sign))
+            made = (*self._made, (sign, Constant(other))) if isinstance(other, Tensor) else self._made
+            return Field(self._values, self._linear, _sum(self._computed, other, sign), made)
         return NotImplemented
 
     def _times(self, factor: float) -> Field:
         computed = self._computed * factor if isinstance(self._computed, Tensor) or self._computed else 0.0
-        return Field(self._values, self._linear.times(factor), computed)
+        made = tuple((factor * c, source) for c, source in self._made)
+        return Field(self._values, self._linear.times(factor), computed, made)
 
     def _apply(self, function: Callable[..., Any], *args: object, **kwargs: object) -> Any:
-        return _wrapped(self._values, function(*tensors_of(args), **tensors_of(kwargs)))
+        result = function(*tensors_of(args), **tensors_of(kwargs))
+        return _wrapped(self._values, result, Made(function, args, kwargs))
 
     def __add__(self, other: object) -> Field:
         return self._plus(other, 1.0)
@@ -236,7 +185,7 @@ class Field:
 
     def __mul__(self, other: object) -> Field:
         if isinstance(other, Field):
-            return Field(self._values, _NOTHING, torch.mul(self._tensor(), other._tensor()))
+            return self._apply(torch.mul, self, other)
         if isinstance(other, numbers.Real):
             return self._times(float(other))
         return self._apply(torch.mul, self, other) if isinstance(other, Tensor) else NotImplemented
@@ -298,6 +247,9 @@ class Field:
     def __getitem__(self, key: object) -> Field:
         return self._apply(lambda tensor: tensor[key], self)
 
+    def __len__(self) -> int:
+        return len(self._tensor())
+
     def __bool__(self) -> bool:
         raise InputError("A residual cannot branch on the value of a field; use torch.where instead of if.")
 
@@ -333,11 +285,12 @@ def tensors_of(value: Any) -> Any:
     return value
 
 
-def _wrapped(values: Values, result: Any) -> Any:
+def _wrapped(values: Values, result: Any, made: Made) -> Any:
     if isinstance(result, Tensor):
-        return Field(values, _NOTHING, result)
+        return Field(values, NOTHING, result, ((1.0, made),))
     if isinstance(result, tuple | list):
-        return type(result)(_wrapped(values, item) for item in result)
+        parts = [_wrapped(values, item, made.part(number)) for number, item in enumerate(result)]
+        return type(result)(*parts) if hasattr(result, "_fields") else type(result)(parts)
     return result
 
 

@@ -13,7 +13,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from types import MappingProxyType
-from typing import cast
+from typing import Any, cast
 
 import torch
 from torch import Generator, Tensor
@@ -215,6 +215,40 @@ def Along(v: Tensor, order: int = 1) -> Operator:
     if isinstance(order, bool) or not isinstance(order, numbers.Integral) or order < 1:
         raise InputError(f"The order of Along must be a whole number, 1 or more; got {order!r}.")
     return Operator({Directional(v, int(order)): 1.0})
+
+
+def Second(a: Any) -> Operator:
+    """The sum of a_ij ∂²/∂x_i∂x_j, for a symmetric matrix (d, d), or (B, d, d) with one for each point.
+
+    A matrix for each point is taken along its eigenvectors: d second derivatives instead of d (d + 1) / 2. It is held
+    constant, as directions are.
+
+    Example:
+        >>> x = torch.rand(10, 2, dtype=torch.float64)
+        >>> value = dudx.evaluate(lambda x: x[:, :1] * x[:, 1:], x, dudx.Second([[1, 0.5], [0.5, 3]]), dudx.Taylor())
+        >>> torch.allclose(value, torch.ones_like(value))
+        True
+    """
+    matrix = a if isinstance(a, Tensor) else torch.as_tensor(a, dtype=torch.float64)
+    if matrix.ndim not in (2, 3) or matrix.shape[-1] != matrix.shape[-2] or not matrix.is_floating_point():
+        raise InputError(f"Second takes a symmetric matrix (d, d), or (B, d, d); got shape {tuple(matrix.shape)}.")
+    if matrix.requires_grad:
+        raise InputError("Second holds its matrix constant; write out the sum for one that is learned, a * u.xx + …")
+    checks.finite(matrix.flatten(1) if matrix.ndim == 3 else matrix, "matrix of Second")
+    if not torch.allclose(matrix, matrix.mT, rtol=1e-5, atol=1e-7 * float(matrix.abs().max())):
+        raise InputError("The matrix of Second must be symmetric; use (A + A.mT) / 2.")
+    if matrix.ndim == 2:
+        entries = matrix.tolist()
+        pairs = itertools.product(range(len(entries)), repeat=2)
+        return sum((entries[i][j] * D(i, j) for i, j in pairs), Operator({}))
+    values, vectors = torch.linalg.eigh(matrix)
+    total = Operator({})
+    for sign in (1, -1):
+        size = (sign * values).clamp(min=0).sqrt()
+        for k in range(matrix.shape[-1]):
+            if bool(size[:, k].any()):
+                total = total + sign * Along(size[:, k : k + 1] * vectors[:, :, k], order=2)
+    return total
 
 
 def random_laplacian(x: Tensor, samples: int = 1, kind: str = "axes", generator: Generator | None = None) -> Operator:

@@ -15,7 +15,7 @@ import torch
 import torch.nn.functional as F
 from torch.fx.graph import Graph
 from torch.nn.modules import batchnorm as _batchnorm
-from torch.optim import lbfgs as _lbfgs
+from torch.overrides import resolve_name
 from torch.utils import _python_dispatch
 
 #: How many modes look on at torch's functions. A jet's operators go through torch's dispatch only then, as it takes
@@ -26,12 +26,45 @@ modes_active: Callable[[], int] = getattr(torch._C, "_len_torch_function_stack",
 #: not tell, each sample's gradient is computed row by row.
 transforms_active: Callable[[], bool] = getattr(torch._C, "_are_functorch_transforms_active", lambda: True)
 
+
+def mapped() -> bool:
+    """Whether torch.func.vmap is at work, inside of which the numbers of a tensor cannot be looked at.
+
+    Where torch does not tell, any transform counts.
+    """
+    if not transforms_active():
+        return False
+    functorch: Any = getattr(torch._C, "_functorch", None)
+    if not hasattr(functorch, "get_interpreter_stack") or not hasattr(functorch, "TransformType"):
+        return True
+    return any(layer.key() == functorch.TransformType.Vmap for layer in functorch.get_interpreter_stack() or ())
+
+
+#: Operators of torch's own library, which exported graphs are made of. Where they have another name, such a graph is
+#: differentiated operator by operator in the general way.
+Overload: type = getattr(getattr(torch, "_ops", None), "OpOverload", type(None))
+
+
+def function_name(function: Any) -> str:
+    """A function by a name that can be pasted."""
+    if isinstance(function, Overload):
+        return f"torch.ops.{function}"
+    named = resolve_name(function) if callable(function) and not hasattr(function, "forward") else None
+    return named or getattr(function, "__qualname__", None) or type(function).__qualname__
+
+
+#: The class below torch.autograd.Function, which every call of such a function goes through, also where `apply` was
+#: given another name. There is no public way to notice it.
+FunctionBase: Any = torch.autograd.Function.__mro__[1]
+
 #: The base of all batch norm layers: torch has no public name for "any batch norm". There is no way without it.
 BatchNorm = _batchnorm._BatchNorm
 
 #: The line search of torch's L-BFGS, by cubic interpolation to a point that fulfils the strong Wolfe conditions.
 #: There is no public one, and no self-scaled Broyden method without it.
-strong_wolfe: Callable[..., tuple[float, torch.Tensor, float, int]] = _lbfgs._strong_wolfe
+strong_wolfe: Callable[..., tuple[float, torch.Tensor, float, int]] = importlib.import_module(
+    "torch.optim.lbfgs"
+)._strong_wolfe
 
 #: Sees every kernel that this thread runs, and may run another: that is how numbers are drawn from a generator of our
 #: own. There is no way without it.

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from dudx.errors import InputError
-from dudx.fields import Linear, Shape
+from dudx.linear import Linear, Shape
 from dudx.operators import D, Directional, Operator, fitting
 
 #: Axes from here on stand for operators drawn at random, whose vectors are another matter than what is asked for.

@@ -7,6 +7,7 @@ them together, and the function is called with fields that hold the numbers; fro
 from __future__ import annotations
 
 import inspect
+import weakref
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from typing import Any, ClassVar, Generic, TypeVar, overload
 
@@ -19,8 +20,12 @@ from dudx.checks import Model
 from dudx.compile.graphs import Compiled, Key, shapes, unbound
 from dudx.engines.base import Engine
 from dudx.errors import InputError
-from dudx.fields import Field, Linear, Values, tensors_of
+from dudx.fields import Field, Values, tensors_of
+from dudx.linear import Linear
+from dudx.network.ensemble import Ensemble
+from dudx.network.joined import Joined
 from dudx.operators import D, Operator
+from dudx.private_torch import mapped
 from dudx.recording import OtherRequestError, Recorder, Replay, Request
 
 #: One tensor for one equation, a tuple of them for several.
@@ -35,6 +40,8 @@ class Residual(Generic[Result]):
             expression or, for several equations, a tuple. Parameters with a default are left alone.
         inputs: the names of the network's inputs, in order.
         data: names of tensors that are given with each call, `residual(model, x, engine, n=normals)`.
+        networks: further networks by the name of their parameter, such as an unknown coefficient k; each has the same
+            inputs and one output, and is differentiated by the same engine.
         compile: compile network, derivatives and residual into one graph with torch.compile, for engines that can
             (Taylor, FD, EFD, SFD). The first call for a shape takes seconds; `loss` gains most.
 
@@ -59,6 +66,7 @@ class Residual(Generic[Result]):
         inputs: Sequence[str],
         data: Sequence[str] = (),
         compile: bool = False,
+        networks: Mapping[str, Model] | None = None,
     ) -> None: ...
     @overload
     def __init__(
@@ -67,9 +75,15 @@ class Residual(Generic[Result]):
         inputs: Sequence[str],
         data: Sequence[str] = (),
         compile: bool = False,
+        networks: Mapping[str, Model] | None = None,
     ) -> None: ...
     def __init__(
-        self, function: Callable[..., Any], inputs: Sequence[str], data: Sequence[str] = (), compile: bool = False
+        self,
+        function: Callable[..., Any],
+        inputs: Sequence[str],
+        data: Sequence[str] = (),
+        compile: bool = False,
+        networks: Mapping[str, Model] | None = None,
     ) -> None:
         self._compiled = Compiled() if compile else None
         if not callable(function):
@@ -81,9 +95,12 @@ class Residual(Generic[Result]):
         self.function = function
         self.inputs = tuple(inputs)
         self.data = tuple(data)
-        reserved = {"d", "along", "laplacian"} & set(self.inputs)
+        self.networks = dict(networks or {})
+        reserved = {"d", "along", "laplacian", "second"} & set(self.inputs)
         if reserved or len(set(self.inputs)) < len(self.inputs):
-            raise InputError(f"Input names must differ from each other and from d, along, laplacian; got {inputs!r}.")
+            raise InputError(
+                f"Input names must differ from each other and from d, along, laplacian, second; got {inputs!r}."
+            )
         taken = {*self.inputs, "self", "model", "x", "engine"} & set(self.data)
         if taken or len(set(self.data)) < len(self.data):
             raise InputError(
@@ -91,6 +108,16 @@ class Residual(Generic[Result]):
                 f"got {data!r}."
             )
         self.outputs, arguments = self._parameters()
+        unknown = self.networks.keys() - set(self.outputs)
+        if unknown or len(self.networks) == len(self.outputs):
+            raise InputError(
+                f"Networks are named after parameters of the function, beside one for the model's output; got "
+                f"{sorted(self.networks)} for ({', '.join(self.outputs)})."
+            )
+        # Their columns come after those of the model.
+        self.outputs = (*(name for name in self.outputs if name not in self.networks), *self.networks)
+        #: Models together with the networks, which pass as one.
+        self._joined: weakref.WeakKeyDictionary[Any, Joined] = weakref.WeakKeyDictionary()
         self._columns = {name: i for i, name in enumerate(self.inputs) if name in arguments}
         self._given = tuple(name for name in self.data if name in arguments)
         self._data_names = set(self.data)
@@ -145,12 +172,24 @@ class Residual(Generic[Result]):
         **data: Tensor,
     ) -> tuple[Tensor, Tensor]:
         """The residual (N,) and each sample's gradient in all parameters (N, P); see `dudx.optim.jacobian`."""
-        return self._row_gradients(self, model, x, engine, parameters, out, **data)
+        return self._row_gradients(self, self._with_networks(model), x, engine, parameters, out, **data)
+
+    def _with_networks(self, model: Any) -> Any:
+        if not self.networks or isinstance(model, Joined):
+            return model
+        joined = self._joined.get(model)
+        if joined is None:
+            joined = self._joined[model] = Joined(model, self.networks.values())
+        return joined
 
     def _evaluated(
         self, model: Model, x: Tensor, engine: Engine, data: Mapping[str, Tensor], finish: Callable[[Any], Any]
     ) -> Any:
         x = self._points(x)
+        if isinstance(model, Ensemble):
+            derivatives(model.kind, x, [D()], engine)  # its checks, which cannot be made for all members at once
+            return model.map(lambda member: self._evaluated(member, x, engine, data, finish))
+        model = self._with_networks(model)
         known = self._known(x, data)
         if known is not None:
             try:
@@ -176,7 +215,7 @@ class Residual(Generic[Result]):
         request: Request,
         finish: Callable[[Any], Any],
     ) -> Any:
-        if self._compiled is not None and self._compiled.takes(model):
+        if self._compiled is not None and not mapped() and self._compiled.takes(model):
             plan = prepared(model, x, request.operators, engine)
             if plan is not None:
                 return self._from_graph(plan, model, x, data, request, finish)
@@ -240,11 +279,11 @@ class Residual(Generic[Result]):
     def compiled(self) -> Residual[Result]:
         """The same residual, compiled."""
         again: Any = type(self)
-        return again(self.function, self.inputs, self.data, compile=True)
+        return again(self.function, self.inputs, self.data, compile=True, networks=self.networks)
 
     def __reduce__(self) -> tuple[Any, ...]:
         # What was recorded and compiled is simply made again.
-        return type(self), (self.function, self.inputs, self.data, self._compiled is not None)
+        return type(self), (self.function, self.inputs, self.data, self._compiled is not None, self.networks)
 
     def __repr__(self) -> str:
         name = getattr(self.function, "__name__", repr(self.function))
@@ -274,7 +313,7 @@ class Residual(Generic[Result]):
         # Only what is asked for: in many dimensions, columns nobody looks at would cost more than the residual.
         named: dict[str, Any] = {}
         for name, i in self._columns.items():
-            named[name] = x[:, i : i + 1]
+            named[name] = Field._coordinate(values, i, x[:, i : i + 1])
         for name in self._given:
             named[name] = data[name]
         for i, name in enumerate(self.outputs):

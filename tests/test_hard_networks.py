@@ -14,7 +14,6 @@ from dudx import (
     ModelError,
     PerSampleAD,
     Taylor,
-    UnsupportedError,
     coupled,
     evaluate,
     explain,
@@ -76,9 +75,11 @@ def test_a_network_that_differentiates_in_its_forward_has_the_sound_derivatives_
     assert not model.norm.running_mean.requires_grad
 
 
-def test_taylor_names_what_it_cannot_follow_in_such_a_network():
-    with pytest.raises(UnsupportedError, match=r"no rule for .*requires_grad_: use dudx.AD\(\)"):
-        evaluate(Force(), points(4, 2), D(0), Taylor())
+@pytest.mark.filterwarnings("ignore::dudx.SlowRuleWarning")
+def test_taylor_differentiates_such_a_network_as_a_whole():
+    x, force = points(4, 2), Force()
+    for ours, exact in zip(*(evaluate(force, x, [D(0), D(0, 1)], e) for e in (Taylor(), AD())), strict=True):
+        torch.testing.assert_close(ours, exact, rtol=1e-10, atol=1e-10)
 
 
 def in_the_unit_square(x):

@@ -28,17 +28,19 @@ def test_exact_engines_come_with_their_times_and_differences_with_their_error(ca
 
 
 def test_an_engine_without_a_rule_is_listed_with_the_reason():
-    ranked = recommend(lambda x: torch.digamma(x + 3)[:, :1], torch.rand(64, 2), [D(0, 0)], repeats=1)
+    model = nn.Sequential(nn.Linear(2, 1), nn.Identity())
+    model[1].forward = lambda x: OnceDifferentiable.apply(x)
+    ranked = recommend(model, torch.rand(64, 2), [D(0)], repeats=1)
     (taylor,) = [c for c in ranked if c.name == "Taylor"]
     assert taylor.seconds != taylor.seconds
-    assert "no rule for" in taylor.note
+    assert "once_differentiable" in taylor.note
     assert ranked[0].name in ("AD", "FD")
 
 
 def test_what_cannot_be_differentiated_twice_leaves_differences():
     class Model(nn.Linear):
         def forward(self, x):
-            return torch.erfinv(0.5 * OnceDifferentiable.apply(super().forward(x)))  # for which Taylor has no rule
+            return torch.erfinv(0.5 * OnceDifferentiable.apply(super().forward(x)))
 
     x = torch.rand(64, 2, dtype=torch.float64)
     ranked = recommend(Model(2, 4).double(), x, [Laplacian()], repeats=1)

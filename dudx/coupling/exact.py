@@ -15,7 +15,7 @@ from dudx.checks import Model
 from dudx.coupling.isolated import Isolated
 from dudx.engines.taylor.jet import Jet
 from dudx.engines.taylor.layout import Layout
-from dudx.engines.taylor.rules.linear import constant
+from dudx.engines.taylor.writing import constant
 from dudx.kernels import WrittenOut
 from dudx.network.batches import batches_at_once, one_moved
 from dudx.network.modules import modules_of

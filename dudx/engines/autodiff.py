@@ -15,8 +15,10 @@ from dudx.checks import Model
 from dudx.engines.base import Engine, RowsPerPoint, in_common_format
 from dudx.engines.graph import differentiable_output, too_often
 from dudx.errors import first_line
+from dudx.kernels import differentiable_kernels
 from dudx.network.observing import LOOKING
-from dudx.operators import Directional, Operator, Partial, fitting, orders_of
+from dudx.operators import Directional, Operator, Partial, Term, fitting, orders_of
+from dudx.private_torch import transforms_active
 
 Axes = tuple[int, ...]
 
@@ -57,6 +59,8 @@ class AD(Engine):
         if not order:
             u = checks.forward(model, x.clone())
             return in_common_format([sum(operator.terms.values()) * u for operator in operators], x, u.dtype)
+        if transforms_active():
+            return _in_transform(model, x, operators)
         differentiable = torch.is_grad_enabled()
         with torch.inference_mode(False), torch.enable_grad():
             # The model gets a non-leaf copy of it: it may not write into the points, nor a direction depend on these.
@@ -74,6 +78,40 @@ class AD(Engine):
         along = [term for term in terms if isinstance(term, Directional)]
         kept = 1 + sum(2 ** len(prefix) for prefix in prefixes) + sum(2**term.order for term in along)
         return RowsPerPoint(4, kept)
+
+
+def _in_transform(model: Model, x: Tensor, operators: tuple[Operator, ...]) -> list[Tensor]:
+    """The same inside of vmap, grad or jacrev, which follow torch.func's own gradients only; nothing is shared."""
+
+    def slope(function: Model) -> Model:
+        return torch.func.grad(lambda x: function(x).sum())
+
+    def once(function: Model, term: Term, number: int) -> Model:
+        gradient = slope(function)
+        if isinstance(term, Directional):
+            return lambda x: (gradient(x) * term.direction).sum(-1)
+        return lambda x: gradient(x)[:, term.axes[number]]
+
+    def derived(column: int, term: Term) -> Tensor:
+        def function(x: Tensor) -> Tensor:
+            return checks.forward(model, x)[:, column]
+
+        for number in range(term.order):
+            function = once(function, term, number)
+        return function(x)
+
+    with differentiable_kernels():
+        u = checks.forward(model, x)
+        return [
+            torch.stack(
+                [
+                    sum((c * derived(j, term) for term, c in operator.terms.items()), torch.zeros_like(u[:, j]))
+                    for j in range(u.shape[1])
+                ],
+                dim=1,
+            )
+            for operator in operators
+        ]
 
 
 @dataclass(frozen=True)

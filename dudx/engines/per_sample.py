@@ -13,11 +13,12 @@ from dudx.checks import Model
 from dudx.engines.autodiff import reverse_derivatives
 from dudx.engines.base import Engine, in_common_format
 from dudx.engines.graph import refuse_what_is_hidden
-from dudx.errors import InputError
+from dudx.errors import InputError, UnsupportedError
 from dudx.kernels import differentiable_kernels
 from dudx.network.batches import batches_at_once, on_each, one_moved
 from dudx.network.sandbox import untracked_statistics
 from dudx.operators import Directional, Operator, orders_of
+from dudx.private_torch import transforms_active
 
 
 @dataclass(frozen=True)
@@ -53,6 +54,8 @@ class PerSampleAD(Engine):
             raise InputError(f"chunk must be a whole number, 1 or more; got {self.chunk!r}.")
 
     def derivatives(self, model: Model, x: Tensor, operators: Sequence[Operator]) -> list[Tensor]:
+        if transforms_active():
+            raise UnsupportedError("PerSampleAD does not work inside of torch.func's transforms; dudx.AD() does.")
         differentiable = torch.is_grad_enabled()
         compute = self._looped if self.method == "loop" else self._vectorised
         with torch.inference_mode(False), torch.enable_grad(), untracked_statistics(model):

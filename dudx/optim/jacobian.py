@@ -103,7 +103,7 @@ def _without_graph(residual: Residual) -> Residual:
     if residual._compiled is None:
         return residual
     if residual not in _plain:
-        _plain[residual] = Residual(residual.function, residual.inputs, residual.data)
+        _plain[residual] = Residual(residual.function, residual.inputs, residual.data, networks=residual.networks)
     return _plain[residual]
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from functools import cached_property, lru_cache
+from functools import cached_property, lru_cache, partial
 from typing import Any
 
 import torch
@@ -15,17 +15,20 @@ from dudx.checks import Model
 from dudx.engines.base import Engine, Prepared, in_common_format
 from dudx.engines.taylor.jet import Jet
 from dudx.engines.taylor.layout import Layout
-from dudx.engines.taylor.rules.linear import constant
+from dudx.engines.taylor.networks import output_of
+from dudx.engines.taylor.otherwise import otherwise
 from dudx.engines.taylor.symbols import Monomial, Symbol, closure, mixing
+from dudx.engines.taylor.writing import constant
 from dudx.operators import Directional, Operator
 from dudx.registry import modules_in
 
+Jet.otherwise = otherwise
 list(modules_in("dudx.engines.taylor.rules"))  # importing them fills the table
 
 
 @dataclass(frozen=True)
 class Taylor(Engine):
-    """Derivatives carried forward beside the values, exact for any order; needs a rule for each torch function used.
+    """Derivatives carried forward beside the values, exact for any order, through any function torch can differentiate.
 
     As few derivatives as can be pass through the network together, an operator as one of them: Burgers' residual takes
     three streams with the value, the Laplacian in d variables d + 2, the biharmonic operator in the plane nine.
@@ -111,7 +114,7 @@ class _Plan:
             u = checks.forward(model, x)
             return in_common_format([reading.value * u for reading in self.readings], x, u.dtype)
         jet = Jet(self.layout, x, self._streams(x, *tensors))
-        u = checks.forward(model, jet, kinds=(Jet, Tensor))
+        u = checks.forward(partial(output_of, model), jet, kinds=(Jet, Tensor))
         if isinstance(u, Tensor):  # a constant: nothing in it depends on x
             u = constant(jet, u)
         results = [self._read(reading, u) for reading in self.readings]

@@ -14,8 +14,8 @@ from __future__ import annotations
 
 import numbers
 import weakref
-from collections.abc import Callable, Iterable
-from typing import Any
+from collections.abc import Callable
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor
@@ -27,6 +27,14 @@ from dudx.private_torch import modes_active
 
 #: Rules by torch function: what to do when an argument is a jet.
 RULES: dict[object, Callable[..., Any]] = {}
+
+
+class NotCoveredError(Exception):
+    """A rule does not know this variant of its function, which then takes the general way."""
+
+
+class NotFollowedError(UnsupportedError):
+    """Jets do not get through here; the network as a whole may still be differentiated."""
 
 
 def _operator_rule(function: Any) -> Callable[..., Any] | None:
@@ -51,38 +59,24 @@ class Jet:
     # Above Tensor, so that tensor * jet comes here; numpy's scalars would try to make an array of us.
     __array_ufunc__ = None
 
+    #: What is done where there is no rule, and where what is written to shares its memory: rooms above this one.
+    otherwise: ClassVar[Callable[[Any, Any, Any], Any]]
+    rewritten: ClassVar[Callable[[Jet, Jet], Jet]]
+
+    #: The jet that this one is a view of and how it is made of that one's tensors; and the views of this one.
+    origin: tuple[Jet, Callable[[Tensor], Tensor]] | None = None
+    views: list[weakref.ref[Jet]] | None = None
+
     def __init__(self, layout: Layout, value: Tensor, *parts: Tensor):
         self.layout, self.value = layout, value
         #: The streams in one stack or several: what nobody asks for is then not put together, nor differentiated.
         self.parts: tuple[Tensor, ...] = parts
         self._version = 0
-        #: Jets that may be views of the same memory, this one among them; None where there is no other.
-        self.family: list[weakref.ref[Jet]] | None = None
-
-    def shares_memory_with(self, views: Iterable[Jet]) -> None:
-        """Note that others may be views of this one, so that writing into either would change both."""
-        if self.family is None:
-            self.family = [weakref.ref(self)]
-        for view in views:
-            self.family.append(weakref.ref(view))
-            view.family = self.family
-
-    def _shares_memory(self, other: Jet | None) -> bool:
-        if other is None or other is self:
-            return False
-        try:
-            return self.value.untyped_storage().data_ptr() == other.value.untyped_storage().data_ptr()
-        except (RuntimeError, NotImplementedError):  # inside a transform of torch.func nobody can tell
-            return True
 
     def _become(self, other: Jet) -> Jet:
         """What a tensor does in an operation in place: the same object with another content."""
-        if any(self._shares_memory(relative()) for relative in self.family or ()):
-            raise UnsupportedError(
-                "Taylor cannot write in place into a tensor of which there are views; write the function without its "
-                "underscore, h = torch.tanh(h), or use dudx.AD()."
-            )
-        self.family = None
+        if self.origin is not None or self.views is not None or type(other) is not Jet or other.shape != self.shape:
+            return Jet.rewritten(self, other)
         self.value, self.parts, self._version = other.value, other.parts, self._version + 1
         return self
 
@@ -102,8 +96,8 @@ class Jet:
         raise IndexError(f"A jet of {self.layout.streams} streams has none of this number.")
 
     def full(self) -> Tensor:
-        """The streams with every axis as long as the value's."""
-        return self.streams.expand(self.layout.streams, *self.value.shape)
+        """The streams with every axis as long as the value's, and of its type."""
+        return self.streams.expand(self.layout.streams, *self.value.shape).to(self.value.dtype)
 
     # Rules are found by function; methods and operators are looked up as functions of Tensor.
 
@@ -111,21 +105,21 @@ class Jet:
     def __torch_function__(cls, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         rule = _operator_rule(function) if torch.compiler.is_compiling() else None
         rule = RULES.get(function) if rule is None else rule
-        if rule is None:
-            name = getattr(function, "__qualname__", None) or getattr(function, "__name__", str(function))
-            raise UnsupportedError(
-                f"Taylor has no rule for {name}: use dudx.AD() for this network, or add one with "
-                f"@dudx.taylor_rule({name})."
-            )
-        return rule(*args, **(kwargs or {}))
+        if rule is not None:
+            try:
+                return rule(*args, **(kwargs or {}))
+            except NotCoveredError:
+                pass
+            except TypeError as error:
+                if error.__traceback__ is None or error.__traceback__.tb_next is not None:
+                    raise  # a mistake in the rule itself, rather than arguments that it does not take
+        return Jet.otherwise(function, args, kwargs or {})
 
     def __getattr__(self, name: str) -> Any:
         if name.startswith("__"):
             raise AttributeError(name)
         if not hasattr(Tensor, name):
             raise AttributeError(f"'Tensor' object has no attribute {name!r}")
-        if name.endswith("_") and callable(getattr(Tensor, name[:-1], None)):
-            return lambda *args, **kwargs: self._become(getattr(self, name[:-1])(*args, **kwargs))
         function = getattr(Tensor, name)
         if not callable(function):
             return self._attribute(name)
@@ -139,11 +133,11 @@ class Jet:
         return method
 
     def _attribute(self, name: str) -> Any:
-        """What is known of the value, such as `is_cuda`; a tensor among it would be without its derivatives."""
+        """What is known of the value, such as `is_cuda`; a tensor among it has derivatives of its own."""
         found = getattr(self.value, name)
-        if isinstance(found, Tensor) and name != "data":
-            raise UnsupportedError(f"Taylor has no rule for Tensor.{name}; use dudx.AD() for this network.")
-        return found
+        if not isinstance(found, Tensor) or name == "data":
+            return found
+        return Jet.__torch_function__(getattr(Tensor, name).__get__, (), (self,))
 
     @property
     def shape(self) -> torch.Size:
@@ -169,14 +163,6 @@ class Jet:
     def is_nested(self) -> bool:
         return False
 
-    @property
-    def T(self) -> Jet:
-        return self.transpose(0, 1)
-
-    @property
-    def mT(self) -> Jet:
-        return self.transpose(-2, -1)
-
     def size(self, dim: int | None = None) -> Any:
         return self.value.size() if dim is None else self.value.size(dim)
 
@@ -196,14 +182,15 @@ class Jet:
         return len(self.value)
 
     def __bool__(self) -> bool:
-        raise UnsupportedError(
-            "A network that branches on its values cannot be differentiated by Taylor; use dudx.AD()."
-        )
+        return bool(self.value)  # which way a network branches moves in jumps
 
     def __float__(self) -> float:
-        raise UnsupportedError("A number taken out of a tensor has no derivative; keep it a tensor, or use dudx.FD().")
+        raise UnsupportedError(
+            "The network makes a Python number of a tensor, by float(x) or x.item(), and its derivatives would be "
+            "lost without a word; keep it a tensor, or use differences: dudx.FD()."
+        )
 
-    __int__ = __float__  # type: ignore[assignment]
+    __int__ = __complex__ = __index__ = __float__
 
     def __iter__(self) -> Any:
         return iter(self.unbind(0))
@@ -275,11 +262,20 @@ class Jet:
     def __itruediv__(self, other: Any) -> Jet:
         return self._become(self / other)
 
+    def __ipow__(self, other: Any) -> Jet:
+        return self._become(self**other)
+
+    def __imod__(self, other: Any) -> Jet:
+        return self._become(self % other)
+
+    def __ifloordiv__(self, other: Any) -> Jet:
+        return self._become(self // other)
+
     def __getitem__(self, key: Any) -> Any:
         return RULES[Tensor.__getitem__](self, key)
 
     def __setitem__(self, key: Any, value: Any) -> None:
-        raise UnsupportedError("Taylor has no rule for writing into a part of a tensor; use torch.cat, or dudx.AD().")
+        _called(Tensor.__setitem__, self, key, value)
 
     def __gt__(self, other: Any) -> Any:
         return _called(torch.gt, self, other)

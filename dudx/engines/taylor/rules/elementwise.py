@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from dudx.engines.taylor.jet import RULES, Jet
+from dudx.engines.taylor.jet import RULES, Jet, NotCoveredError
 from dudx.engines.taylor.laws import compose
-from dudx.engines.taylor.rules.linear import constant, elementwise, is_jet, mul, taylor_rule, with_axes, written
-
-Derivatives = Callable[[Tensor, int], list[Tensor]]
+from dudx.engines.taylor.rules.arithmetic import mul, with_axes
+from dudx.engines.taylor.table import Derivatives, elementwise, is_jet, taylor_rule, written
+from dudx.engines.taylor.writing import constant
 
 
 def polynomials(first: Sequence[float], orders: int) -> list[list[float]]:
@@ -160,8 +160,10 @@ def relu(x: Tensor, n: int) -> list[Tensor]:
     return _kinked(torch.relu(x), (x > 0).to(x.dtype), n)
 
 
-@elementwise(torch.abs, Tensor.abs, Tensor.__abs__)
+@elementwise(torch.abs, torch.absolute, Tensor.abs, Tensor.absolute, Tensor.__abs__)
 def absolute(x: Tensor, n: int) -> list[Tensor]:
+    if x.is_complex():
+        raise NotCoveredError
     return _kinked(torch.abs(x), torch.sign(x), n)
 
 
@@ -218,9 +220,13 @@ def gelu(x: Any, approximate: str = "none") -> Jet:
     return 0.5 * x * (1 + torch.erf(x * math.sqrt(0.5)))
 
 
-@taylor_rule(torch.div, torch.divide, torch.true_divide, Tensor.div, Tensor.__truediv__)
-def div(a: Any, b: Any) -> Jet:
-    if isinstance(b, Tensor) and not b.is_floating_point():
+@taylor_rule(
+    torch.div, torch.divide, torch.true_divide, Tensor.div, Tensor.divide, Tensor.true_divide, Tensor.__truediv__
+)
+def div(a: Any, b: Any, *, rounding_mode: str | None = None) -> Jet:
+    if rounding_mode is not None:
+        return torch.div(_value(a), _value(b), rounding_mode=rounding_mode).detach()  # type: ignore[return-value]
+    if isinstance(b, Tensor) and not (b.is_floating_point() or b.is_complex()):
         b = b.to(a.dtype)  # the inverse of whole numbers would be of single precision
     return mul(a, torch.reciprocal(b)) if is_jet(b) else mul(a, 1 / b)
 
@@ -238,14 +244,7 @@ def remainder(a: Any, b: Any) -> Jet:
     return Jet(out.layout, torch.remainder(_value(a), _value(b)), out.streams)
 
 
-@taylor_rule(torch.floor_divide, Tensor.floor_divide, Tensor.__floordiv__)
-def floor_divide(a: Any, b: Any) -> Tensor:
-    """Whole numbers, which are constant between their jumps."""
-    return torch.floor_divide(_value(a), _value(b))
-
-
 RULES[Tensor.__rmod__] = lambda a, b: remainder(b, a)
-RULES[Tensor.__rfloordiv__] = lambda a, b: floor_divide(b, a)
 
 
 @taylor_rule(torch.pow, Tensor.pow, Tensor.__pow__)
@@ -269,8 +268,3 @@ def where(condition: Tensor, a: Any, b: Any) -> Jet:
     ndim = max(condition.ndim, a.ndim, b.ndim)  # the axis of streams comes before those that broadcasting adds
     a, b = (with_axes(side, ndim) for side in (a, b))
     return Jet(jet.layout, torch.where(condition, a.value, b.value), torch.where(condition, a.full(), b.full()))
-
-
-for _name in ("gt", "ge", "lt", "le", "eq", "ne"):
-    for _compare in (getattr(torch, _name), getattr(Tensor, _name), getattr(Tensor, f"__{_name}__")):
-        RULES[_compare] = lambda a, b, _compare=_compare: _compare(_value(a), _value(b))

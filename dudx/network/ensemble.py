@@ -1,0 +1,99 @@
+"""Several networks of one kind as one: their parameters stacked, all members in one pass."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.func import functional_call, stack_module_state, vmap
+
+from dudx.errors import InputError
+from dudx.private_torch import transforms_active
+
+
+class Ensemble(nn.Module):
+    """Networks of the same layers as one model, whose outputs have a leading axis of members; see `ensemble`."""
+
+    def __init__(self, networks: Sequence[nn.Module]):
+        super().__init__()
+        parameters, buffers = stack_module_state(list(networks))
+        self.count = len(networks)
+        self._names = list(parameters)
+        #: Parameters of shape (members, …): an optimizer trains all of them.
+        self.stacked = nn.ParameterList(parameter.detach().clone() for parameter in parameters.values())
+        for stacked, name in zip(self.stacked, self._names, strict=True):
+            stacked.requires_grad_(dict(networks[0].named_parameters())[name].requires_grad)
+        self._buffers_of = buffers
+        # In a tuple, so that it is no part of this module: its own parameters are never used.
+        self._kind = (copy.deepcopy(networks[0]),)
+
+    @property
+    def kind(self) -> nn.Module:
+        """A network of the members' kind and mode."""
+        return self._kind[0]
+
+    def train(self, mode: bool = True) -> Ensemble:
+        super().train(mode)
+        self.kind.train(mode)
+        return self
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.map(lambda member: member(x))
+
+    def map(self, function: Callable[[Callable[[Tensor], Tensor]], Any]) -> Any:
+        """A function of a network for all members at once; what it returns has a leading axis of members."""
+        kind = self.kind
+
+        def of(parameters: tuple[Tensor, ...], buffers: dict[str, Tensor]) -> Any:
+            return function(_Member(kind, {**dict(zip(self._names, parameters, strict=True)), **buffers}))
+
+        # Each member draws random numbers of its own, as networks that are trained one by one do.
+        return vmap(of, randomness="different")(tuple(self.stacked), self._buffers_of)
+
+    def members(self) -> list[nn.Module]:
+        """The networks one by one, as copies."""
+        found = []
+        for number in range(self.count):
+            member = copy.deepcopy(self.kind)
+            state = {name: stacked[number].detach() for name, stacked in zip(self._names, self.stacked, strict=True)}
+            member.load_state_dict({**state, **{name: b[number] for name, b in self._buffers_of.items()}}, strict=False)
+            found.append(member)
+        return found
+
+
+class _Member:
+    """One of the networks, by its parameters."""
+
+    def __init__(self, kind: nn.Module, state: dict[str, Tensor]):
+        self.kind, self.state = kind, state
+
+    def __call__(self, x: Tensor) -> Tensor:
+        return functional_call(self.kind, self.state, (x,))
+
+
+def ensemble(networks: Sequence[nn.Module]) -> Ensemble:
+    """Networks of the same layers as one model: one batched product of matrices a layer for all members.
+
+    Its outputs, and what `evaluate` and a `Residual` make of it, have a leading axis of members. The parameters are
+    copies, stacked; `members()` gives the networks one by one.
+
+    Example:
+        >>> nets = [torch.nn.Sequential(torch.nn.Linear(2, 1), torch.nn.Tanh()) for _ in range(3)]
+        >>> several, x = dudx.ensemble(nets), torch.rand(10, 2)
+        >>> burgers = dudx.Residual(lambda u: u.t + u * u.x - 0.01 * u.xx, inputs=("x", "t"))
+        >>> burgers(several, x, dudx.Taylor()).shape, burgers.loss(several, x, dudx.Taylor()).shape
+        (torch.Size([3, 10, 1]), torch.Size([3]))
+    """
+    networks = list(networks)
+    if not networks or not all(isinstance(network, nn.Module) for network in networks):
+        raise InputError("An ensemble is made of a list of networks, torch modules of the same layers.")
+    shapes = [[(name, tuple(p.shape)) for name, p in network.named_parameters()] for network in networks]
+    if any(shape != shapes[0] for shape in shapes[1:]):
+        raise InputError("The networks of an ensemble must have the same layers, of the same sizes.")
+    if transforms_active():
+        raise InputError("Make the ensemble outside of torch.func's transforms.")
+    with torch.no_grad():
+        return Ensemble(networks)

@@ -1,0 +1,109 @@
+"""Engines inside of torch.func's transforms, and ensembles: the numbers of single networks."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+from helpers import mlp, points
+from torch import Tensor, nn
+from torch.func import functional_call, grad, jacrev, stack_module_state, vmap
+
+import dudx
+from dudx import AD, FD, D, Residual, Taylor, UnsupportedError, evaluate
+
+ENGINES = {"Taylor": Taylor(), "AD": AD(), "FD": FD(1e-3)}
+BURGERS = Residual(lambda u: u.t + u * u.x - 0.01 * u.xx, inputs=("x", "t"))
+
+
+def networks(count: int = 3) -> list[nn.Module]:
+    return [mlp(2, 1, width=8, seed=seed) for seed in range(count)]
+
+
+def residual_of(kind: nn.Module, parameters: dict[str, Tensor], x: Tensor, engine: Any) -> Tensor:
+    return BURGERS(lambda x: functional_call(kind, parameters, (x,)), x, engine)
+
+
+@pytest.mark.parametrize("engine", ENGINES.values(), ids=ENGINES)
+def test_engines_work_inside_of_transforms(engine: Any) -> None:
+    nets, x = networks(), points(5, 2)
+    stacked, _ = stack_module_state(nets)
+    exact = torch.stack([BURGERS(net, x, engine) for net in nets])
+    assert torch.allclose(vmap(lambda p: residual_of(nets[0], p, x, engine))(stacked), exact, atol=1e-9)
+    own = dict(nets[0].named_parameters())
+    slope = grad(lambda p: residual_of(nets[0], p, x, engine).square().mean())(own)
+    expected = torch.autograd.grad(
+        exact[0].square().mean(), list(own.values()), materialize_grads=True, retain_graph=True
+    )
+    for a, b in zip(slope.values(), expected, strict=True):
+        assert torch.allclose(a, b, atol=1e-9)
+    rows = jacrev(lambda p: residual_of(nets[0], p, x, engine).flatten())(own)
+    first = torch.autograd.grad(exact[0, 0, 0], list(own.values()), materialize_grads=True)
+    for a, b in zip(rows.values(), first, strict=True):
+        assert torch.allclose(a[0], b, atol=1e-9)
+
+
+@pytest.mark.parametrize("engine", ENGINES.values(), ids=ENGINES)
+def test_each_point_may_be_mapped_by_itself(engine: Any) -> None:
+    net, x = mlp(2, 2, width=8), points(5, 2)
+    operators = [D(), D(0), D(0, 1)]
+    found = vmap(lambda row: evaluate(net, row.unsqueeze(0), operators, engine))(x)
+    for ours, exact in zip(found, evaluate(net, x, operators, engine), strict=True):
+        assert torch.allclose(ours.squeeze(1), exact, atol=1e-9)
+
+
+def test_an_engine_that_cannot_says_so() -> None:
+    nets, x = networks(1), points(5, 2)
+    with pytest.raises(UnsupportedError, match=r"torch\.func.*dudx\.AD\(\)"):
+        grad(lambda p: residual_of(nets[0], p, x, dudx.PerSampleAD()).mean())(dict(nets[0].named_parameters()))
+
+
+@pytest.mark.parametrize("engine", ENGINES.values(), ids=ENGINES)
+def test_an_ensemble_has_the_numbers_of_its_members(engine: Any) -> None:
+    nets, x = networks(), points(6, 2)
+    several = dudx.ensemble(nets)
+    assert torch.allclose(several(x), torch.stack([net(x) for net in nets]))
+    assert torch.allclose(
+        BURGERS(several, x, engine), torch.stack([BURGERS(net, x, engine) for net in nets]), atol=1e-9
+    )
+    (second,) = evaluate(several, x, [D(0, 0)], engine)
+    assert torch.allclose(second, torch.stack([evaluate(net, x, D(0, 0), engine) for net in nets]), atol=1e-9)
+    losses = BURGERS.loss(several, x, engine)
+    exact = torch.stack([BURGERS.loss(net, x, engine) for net in nets])
+    assert torch.allclose(losses, exact, atol=1e-9)
+    losses.sum().backward()
+    exact.sum().backward()
+    for stacked, singles in zip(several.stacked, zip(*(net.parameters() for net in nets), strict=True), strict=True):
+        if singles[0].grad is not None:
+            assert torch.allclose(stacked.grad, torch.stack([single.grad for single in singles]), atol=1e-9)
+
+
+def test_an_ensemble_trains_as_its_members_do() -> None:
+    nets, x = networks(), points(16, 2)
+    several = dudx.ensemble(nets)
+    together = torch.optim.Adam(several.parameters(), 1e-2)
+    apart = torch.optim.Adam([p for net in nets for p in net.parameters()], 1e-2)
+    for _ in range(5):
+        for optimizer, loss in (
+            (together, lambda: BURGERS.loss(several, x, Taylor()).sum()),
+            (apart, lambda: sum(BURGERS.loss(net, x, Taylor()) for net in nets)),
+        ):
+            optimizer.zero_grad()
+            loss().backward()
+            optimizer.step()
+    for net, member in zip(nets, several.members(), strict=True):
+        assert torch.allclose(net(x), member(x), atol=1e-10)
+
+
+def test_members_that_differ_or_mix_samples_are_refused() -> None:
+    with pytest.raises(dudx.InputError, match="same layers"):
+        dudx.ensemble([mlp(2, 1, width=8), mlp(2, 1, width=9)])
+    with pytest.raises(dudx.InputError, match="list of networks"):
+        dudx.ensemble([])
+    mixing = dudx.ensemble(
+        [nn.Sequential(nn.Linear(2, 3), nn.BatchNorm1d(3), nn.Linear(3, 1)).double() for _ in range(2)]
+    )
+    for call in (BURGERS, BURGERS.loss):
+        with pytest.raises(dudx.CoupledModelError):
+            call(mixing, points(6, 2), Taylor())
