@@ -62,7 +62,8 @@ BatchNorm = _batchnorm._BatchNorm
 
 #: The line search of torch's L-BFGS, by cubic interpolation to a point that fulfils the strong Wolfe conditions.
 #: There is no public one, and no self-scaled Broyden method without it.
-strong_wolfe: Callable[..., tuple[float, torch.Tensor, float, int]] = importlib.import_module(
+strong_wolfe: Callable[..., tuple[float, torch.Tensor, float, int]]
+strong_wolfe = importlib.import_module("torch.optim.lbfgs")._strong_wolfe
     "torch.optim.lbfgs"
 )._strong_wolfe
 
