@@ -17,13 +17,12 @@ from torch import Tensor, nn
 from dudx import checks
 from dudx.checks import Model
 from dudx.engines.autodiff import AD
-from dudx.engines.base import Engine
+from dudx.engines.base import Engine, samples_of
 from dudx.engines.difference.inside import distance_of
 from dudx.engines.difference.plan import HALF, differences
 from dudx.engines.difference.stencils import reach
 from dudx.errors import CalibrationError, CalibrationWarning, InputError
 from dudx.network.detect import refuse_if_coupled
-from dudx.network.pointwise import Pointwise
 from dudx.network.sandbox import unchanged_buffers, without_graph
 from dudx.operators import D, fitting
 
@@ -138,7 +137,7 @@ def deep_inside(
 ) -> tuple[Tensor, dict[str, Any]]:
     """The points furthest from a boundary, and the search with no step so large that a stencil would cross it."""
     depth = -distance_of(inside)(x)
-    all_of_them = isinstance(model, Pointwise) and model.samples > 1  # such a model takes no part of its samples
+    all_of_them = samples_of(model) > 1  # such a model takes no part of its samples
     deepest = depth.topk(len(x) if all_of_them else max(1, round(_DEEPEST * len(x))))
     chosen = deepest.indices.sort().values
     accuracy, wide = search["accuracy"], 2.0 if search["reference"] == "differences" else 1.0  # it looks at twice that
@@ -199,7 +198,7 @@ class _Search:
                 f"max_rows must be a whole number, here {nodes} (one point's stencil) or more; got {max_rows!r}."
             )
         self.rows_at_once = max_rows // nodes
-        samples = model.samples if isinstance(model, Pointwise) else 1  # such a model takes all of them, or a multiple
+        samples = samples_of(model)  # such a model takes all of them, or a multiple
         self.rows_at_once = max(1, self.rows_at_once // samples) * samples
 
     def slices(self) -> Iterator[Tensor]:

@@ -11,10 +11,10 @@ from torch import Tensor
 
 from dudx import checks
 from dudx.checks import Model
+from dudx.engines.base import samples_of
 from dudx.engines.difference.plan import HALF, Frame, Stencil, Step, bare_request, placed, span, stencil
 from dudx.engines.difference.stencils import reach
 from dudx.errors import InputError
-from dudx.network.pointwise import Pointwise
 from dudx.operators import Operator
 
 #: The share of the room up to the boundary that a shrunken stencil takes: rounding must not put its end outside.
@@ -79,7 +79,7 @@ def derivatives_inside(
         cap = torch.where(outside, cap / 2, cap)
         if bool((cap < room.least).any()):
             raise room.none(int((cap < room.least).nonzero()[0]), "the mixed derivatives")
-    return _evaluated(model, x, groups, precise)
+    return _evaluated(model, x, groups)
 
 
 @dataclass(frozen=True)
@@ -226,9 +226,9 @@ def _groups(
     return groups
 
 
-def _evaluated(model: Model, x: Tensor, groups: Sequence[_Group], precise: torch.dtype) -> list[Tensor]:
+def _evaluated(model: Model, x: Tensor, groups: Sequence[_Group]) -> list[Tensor]:
     """One forward pass over the rows of all groups."""
-    whole = isinstance(model, Pointwise) and model.samples > 1  # such a model takes rows for all samples, in order
+    whole = samples_of(model) > 1  # such a model takes rows for all samples, in order
     rows = []
     for group in groups:
         shifts = group.shifts.to(x.dtype)
