@@ -9,11 +9,15 @@ from dudx.coupling.isolation import frozen, isolate, mixing_rule
 from dudx.coupling.measuring import RelativeError
 from dudx.coupling.mixing import Mixing
 from dudx.coupling.running import running_statistics
+from dudx.engines.auto import Auto
 from dudx.engines.autodiff import AD
 from dudx.engines.base import Engine
+from dudx.engines.combination import ByAxis, Where
 from dudx.engines.difference.calibration import Calibration, find_eps
 from dudx.engines.difference.engine import EFD, FD, SFD
 from dudx.engines.per_sample import PerSampleAD
+from dudx.engines.randomised import STDE
+from dudx.engines.stein import Stein
 from dudx.engines.taylor.engine import Taylor
 from dudx.engines.taylor.rules.linear import taylor_rule
 from dudx.errors import (
@@ -41,7 +45,10 @@ __all__ = [
     "EFD",
     "FD",
     "SFD",
+    "STDE",
     "Along",
+    "Auto",
+    "ByAxis",
     "Calibration",
     "CalibrationError",
     "CalibrationWarning",
@@ -63,9 +70,11 @@ __all__ = [
     "Recommendation",
     "RelativeError",
     "Residual",
+    "Stein",
     "StepNotSetError",
     "Taylor",
     "UnsupportedError",
+    "Where",
     "backward",
     "coupled",
     "evaluate",
