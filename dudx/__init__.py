@@ -15,6 +15,8 @@ from dudx.engines.base import Engine
 from dudx.engines.combination import ByAxis, Where
 from dudx.engines.difference.calibration import Calibration, find_eps
 from dudx.engines.difference.engine import EFD, FD, SFD
+from dudx.engines.nodal.cloud import Cloud
+from dudx.engines.nodal.spectral import Spectral
 from dudx.engines.per_sample import PerSampleAD
 from dudx.engines.randomised import STDE
 from dudx.engines.stein import Stein
@@ -53,6 +55,7 @@ __all__ = [
     "CalibrationError",
     "CalibrationWarning",
     "Candidate",
+    "Cloud",
     "CompilationWarning",
     "CoupledModelError",
     "D",
@@ -70,6 +73,7 @@ __all__ = [
     "Recommendation",
     "RelativeError",
     "Residual",
+    "Spectral",
     "Stein",
     "StepNotSetError",
     "Taylor",

@@ -183,6 +183,17 @@ def test_parameter_gradients_agree_with_automatic_differentiation():
         assert (gradients[name] - gradients["ad"]).norm() < 1e-5 * gradients["ad"].norm()
 
 
+@pytest.mark.parametrize("walls", [1, 6, 12])
+def test_the_gradient_of_each_sample_is_its_own(walls):
+    """Also where points with longer and shorter stencils together have as many rows as if all had the same."""
+    model, x = mlp(width=6), 0.8 * points(12, 2)
+    x[:walls, 0] = 1.0
+    residual, engine = Residual(lambda u: u.x + u.yy, ("x", "y")), FD(0.05, inside=SQUARE)
+    _, jacobian = residual.jacobian(model, x, engine)
+    rows = [parameter_gradients(r, model) for r in residual(model, x, engine).flatten()]
+    torch.testing.assert_close(jacobian, torch.stack(rows))
+
+
 def test_points_that_require_grad_keep_theirs():
     f, x = SMOOTH["1d"], torch.tensor([[0.3], [0.99], [1.0]], dtype=torch.float64, requires_grad=True)
     first = evaluate(f, x, D(0), FD(0.01, 4, inside=Interval(-1.0, 1.0)))

@@ -237,9 +237,14 @@ def _evaluated(model: Model, x: Tensor, groups: Sequence[_Group]) -> list[Tensor
             rows.append(x + still.index_copy(1, group.points, shifts))
         else:
             rows.append((x if len(groups) == 1 else x[group.points]) + shifts)
-    u = checks.forward(model, torch.cat([one.reshape(-1, x.shape[1]) for one in rows]))
+    sizes = [one.shape[0] * one.shape[1] for one in rows]
+    flat = [one.reshape(-1, x.shape[1]) for one in rows]
+    if len(groups) > 1 and not whole and sum(sizes) % len(x) == 0:
+        # So many rows for each point would be taken for blocks of all points, in order, by what looks at rows only.
+        flat.append(x[:1])
+    u = checks.forward(model, torch.cat(flat))
     pieces = []
-    for group, values in zip(groups, u.split([one.shape[0] * one.shape[1] for one in rows]), strict=True):
+    for group, values in zip(groups, u[: sum(sizes)].split(sizes), strict=True):
         if whole and len(groups) > 1:
             values = values.unflatten(0, (len(group.shifts), len(x)))[:, group.points].flatten(0, 1)
         pieces.append(group.layout.combined(values, len(group.points), group.weights, group.scales))
