@@ -11,11 +11,17 @@ from dudx.coupling.isolation import frozen, isolate, mixing_rule
 from dudx.coupling.measuring import RelativeError
 from dudx.coupling.mixing import Mixing
 from dudx.coupling.running import running_statistics
+from dudx.engines.auto import Auto
 from dudx.engines.autodiff import AD
 from dudx.engines.base import Engine
+from dudx.engines.combination import ByAxis, Where
 from dudx.engines.difference.calibration import Calibration, find_eps
 from dudx.engines.difference.engine import EFD, FD, SFD
+from dudx.engines.nodal.cloud import Cloud
+from dudx.engines.nodal.spectral import Spectral
 from dudx.engines.per_sample import PerSampleAD
+from dudx.engines.randomised import STDE
+from dudx.engines.stein import Stein
 from dudx.engines.taylor.engine import Taylor
 from dudx.engines.taylor.table import taylor_rule
 from dudx.errors import (
@@ -47,11 +53,15 @@ __all__ = [
     "EFD",
     "FD",
     "SFD",
+    "STDE",
     "Along",
+    "Auto",
+    "ByAxis",
     "Calibration",
     "CalibrationError",
     "CalibrationWarning",
     "Candidate",
+    "Cloud",
     "CompilationWarning",
     "CoupledModelError",
     "D",
@@ -75,10 +85,13 @@ __all__ = [
     "Residual",
     "Second",
     "SlowRuleWarning",
+    "Spectral",
+    "Stein",
     "StepNotSetError",
     "Taylor",
     "UnsupportedError",
     "Watch",
+    "Where",
     "advection",
     "backward",
     "coupled",

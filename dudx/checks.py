@@ -136,10 +136,13 @@ def step(value: object, name: str = "step") -> float:
     return number
 
 
-def accuracy(value: object) -> int:
-    """An even order of accuracy."""
-    if isinstance(value, bool) or not isinstance(value, int) or value < 2 or value % 2:
-        raise InputError(f"The accuracy of a central difference must be an even number, 2 or more; got {value!r}.")
+def accuracy(value: object, side: str = "central") -> int:
+    """An even order of accuracy, or any for a stencil that looks one way."""
+    if isinstance(value, bool) or not isinstance(value, int) or value < 1 or (side == "central" and value % 2):
+        what = (
+            "central difference must be an even number, 2" if side == "central" else "one-sided one a whole number, 1"
+        )
+        raise InputError(f"The accuracy of a {what} or more; got {value!r}.")
     return value
 
 

@@ -283,13 +283,31 @@ def random_laplacian(x: Tensor, samples: int = 1, kind: str = "axes", generator:
         vectors = (2 * signs - 1).to(x)
     else:
         # The largest of independent random numbers stand at random places, each without repetition.
-        keys = torch.rand(count, dimensions, generator=generator, device=device)
+        # A seed that the points were drawn with too gives the same numbers: moved, they are those of other coordinates.
+        keys = torch.rand(count, dimensions, generator=generator, device=device).roll((1, 1), (0, 1))
         chosen = keys.topk(samples, dim=1).indices.T.to(x.device)
         vectors = torch.nn.functional.one_hot(chosen, dimensions).to(x) * dimensions**0.5
     total = Operator({})
     for vector in vectors:
         total = total + Along(vector, order=2) / samples
     return total
+
+
+def at_rows(operators: Sequence[Operator], rows: int | slice | Tensor) -> tuple[Operator, ...]:
+    """The operators at some samples: their directions cut down to the vectors there, and still shared."""
+    terms = (term for operator in operators for term in operator.terms)
+    here = {id(t.direction): t.direction[rows] for t in terms if isinstance(t, Directional)}
+    return tuple(
+        Operator(
+            {
+                Directional(here[id(term.direction)], term.order)
+                if isinstance(term, Directional)
+                else term: coefficient
+                for term, coefficient in operator.terms.items()
+            }
+        )
+        for operator in operators
+    )
 
 
 def orders_of(operators: tuple[Operator, ...]) -> tuple[int, ...]:

@@ -64,8 +64,6 @@ BatchNorm = _batchnorm._BatchNorm
 #: There is no public one, and no self-scaled Broyden method without it.
 strong_wolfe: Callable[..., tuple[float, torch.Tensor, float, int]]
 strong_wolfe = importlib.import_module("torch.optim.lbfgs")._strong_wolfe
-    "torch.optim.lbfgs"
-)._strong_wolfe
 
 #: Sees every kernel that this thread runs, and may run another: that is how numbers are drawn from a generator of our
 #: own. There is no way without it.

@@ -58,7 +58,7 @@ class AD(Engine):
         order = max(orders_of(operators), default=0)
         if not order:
             u = checks.forward(model, x.clone())
-            return in_common_format([sum(operator.terms.values()) * u for operator in operators], x, u.dtype)
+            return in_common_format([sum(operator.terms.values()) * u for operator in operators], x.dtype, u.dtype)
         if transforms_active():
             return _in_transform(model, x, operators)
         differentiable = torch.is_grad_enabled()
@@ -68,7 +68,7 @@ class AD(Engine):
             u = differentiable_output(model, own, order)
             results = reverse_derivatives(u, own, operators, differentiable=differentiable)
             if u.dtype != x.dtype:
-                results = in_common_format(results, x, u.dtype)
+                results = in_common_format(results, x.dtype, u.dtype)
         return results if differentiable else [result.detach() for result in results]
 
     def rows(self, x: Tensor, operators: Sequence[Operator]) -> RowsPerPoint:

@@ -13,12 +13,13 @@ from torch import Generator, Tensor
 
 from dudx.checks import Model
 from dudx.errors import InputError
+from dudx.network.pointwise import Pointwise
 from dudx.operators import Operator, fitting
 
 
-def in_common_format(results: Sequence[Tensor], x: Tensor, output: torch.dtype) -> list[Tensor]:
+def in_common_format(results: Sequence[Tensor], points: torch.dtype, output: torch.dtype) -> list[Tensor]:
     """Results in the finer format of the points' and the output's, so that all engines return the same one."""
-    common = torch.promote_types(x.dtype, output)
+    common = torch.promote_types(points, output)
     return [result.to(common) for result in results]
 
 
@@ -45,6 +46,11 @@ class Prepared:
 
     def __call__(self, model: Model, x: Tensor) -> list[Tensor]:
         return self.run(model, x, self.tensors)
+
+
+def samples_of(model: object) -> int:
+    """How many samples the rows of a batch belong to; a model of several takes them all, in order."""
+    return model.samples if isinstance(model, Pointwise) else 1
 
 
 class Engine(ABC):

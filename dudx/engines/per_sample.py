@@ -17,7 +17,7 @@ from dudx.errors import InputError, UnsupportedError
 from dudx.kernels import differentiable_kernels
 from dudx.network.batches import batches_at_once, on_each, one_moved
 from dudx.network.sandbox import untracked_statistics
-from dudx.operators import Directional, Operator, orders_of
+from dudx.operators import Operator, at_rows, orders_of
 from dudx.private_torch import transforms_active
 
 
@@ -69,8 +69,8 @@ class PerSampleAD(Engine):
             with differentiable_kernels(tracking=False):
                 u = checks.forward(model, torch.cat([x[:i], own.unsqueeze(0), x[i + 1 :]]))[i]
             refuse_what_is_hidden(u, order)
-            values = reverse_derivatives(u, own, _at(operators, i), differentiable=differentiable)
-            values = values if u.dtype == x.dtype else in_common_format(values, x, u.dtype)
+            values = reverse_derivatives(u, own, at_rows(operators, i), differentiable=differentiable)
+            values = values if u.dtype == x.dtype else in_common_format(values, x.dtype, u.dtype)
             pieces.append(values if differentiable else [value.detach() for value in values])
         return [torch.stack(column) for column in zip(*pieces, strict=True)]
 
@@ -85,8 +85,8 @@ class PerSampleAD(Engine):
                 outputs = on_each(model, one_moved(x, own, numbers[rows]))
             u = outputs[numbers[: len(own)], numbers[rows]]
             refuse_what_is_hidden(u, order)
-            values = reverse_derivatives(u, own, _at(operators, rows), differentiable=differentiable)
-            values = values if u.dtype == x.dtype else in_common_format(values, x, u.dtype)
+            values = reverse_derivatives(u, own, at_rows(operators, rows), differentiable=differentiable)
+            values = values if u.dtype == x.dtype else in_common_format(values, x.dtype, u.dtype)
             pieces.append(values if differentiable else [value.detach() for value in values])
         return [torch.cat(column) for column in zip(*pieces, strict=True)]
 
@@ -94,20 +94,3 @@ class PerSampleAD(Engine):
 def _own(x: Tensor) -> Tensor:
     """A copy to differentiate with respect to."""
     return x.clone() if x.requires_grad else x.detach().clone().requires_grad_(True)
-
-
-def _at(operators: Sequence[Operator], rows: int | slice) -> tuple[Operator, ...]:
-    """The operators at some samples: their directions cut down to the vectors there, and still shared."""
-    terms = (term for operator in operators for term in operator.terms)
-    here = {id(t.direction): t.direction[rows] for t in terms if isinstance(t, Directional)}
-    return tuple(
-        Operator(
-            {
-                Directional(here[id(term.direction)], term.order)
-                if isinstance(term, Directional)
-                else term: coefficient
-                for term, coefficient in operator.terms.items()
-            }
-        )
-        for operator in operators
-    )

@@ -6,8 +6,9 @@ import copy
 import math
 import numbers
 import warnings
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import torch
@@ -16,8 +17,10 @@ from torch import Tensor, nn
 from dudx import checks
 from dudx.checks import Model
 from dudx.engines.autodiff import AD
-from dudx.engines.base import Engine
+from dudx.engines.base import Engine, samples_of
+from dudx.engines.difference.inside import distance_of
 from dudx.engines.difference.plan import HALF, differences
+from dudx.engines.difference.stencils import reach
 from dudx.engines.meeting import sound_derivatives
 from dudx.errors import CalibrationError, CalibrationWarning, InputError
 from dudx.network.pointwise import Pointwise
@@ -33,6 +36,10 @@ _RANGES = {
     torch.float16: ((1e-3, 2.0), (1e-1, 4.0)),
     torch.bfloat16: ((1e-2, 4.0), (3e-2, 8.0)),
 }
+#: The ways a stencil looks.
+SIDES = {"central": 0, "forward": 1, "backward": -1}
+#: The share of the points, those furthest from the boundary, at which the steps of stencils that stay inside are found.
+_DEEPEST = 0.25
 
 
 @dataclass(frozen=True)
@@ -70,8 +77,9 @@ def find_eps(
     accuracy: int = 2,
     reference: str | Engine = "exact",
     max_rows: int = 2**15,
+    side: str = "central",
 ) -> Calibration:
-    """Find the step at which central differences of the given order come closest to the true derivative.
+    """Find the step at which differences of the given order come closest to the true derivative.
 
     Args:
         model: the network.
@@ -81,13 +89,14 @@ def find_eps(
         smallest: the lower end of the range; by default it follows the floating-point format.
         largest: the upper end of the range; likewise.
         axes: the input columns to differentiate along; all of them by default.
-        accuracy: the even order of convergence of the stencil.
+        accuracy: the order of convergence of the stencil, even where it is central.
         reference: what counts as true. "exact" is automatic differentiation (of a single-precision copy for
             half-precision networks), an engine is asked instead if one is given. Two need no automatic
             differentiation: "float64" takes differences of a double-precision copy, "differences" estimates the error
             from how much neighbouring steps disagree.
         max_rows: how many rows pass through the network at once, which bounds the memory; an isolated network takes
             all of its samples at once, however many these are.
+        side: "central", or "forward" or "backward" for stencils that look one way only.
 
     Example:
         >>> x = torch.rand(100, 1, dtype=torch.float64)
@@ -103,7 +112,8 @@ def find_eps(
         raise InputError(f"A step can be calibrated for derivative orders 1 to {HIGHEST_ORDER}; got {order!r}.")
     if not _is_whole(candidates) or candidates < 3:
         raise InputError(f"The search needs at least 3 candidates; got {candidates!r}.")
-    checks.accuracy(accuracy)
+    checks.choice(side, tuple(SIDES), "side")
+    checks.accuracy(accuracy, side)
     steps = _candidates(x.dtype, order > 2 or accuracy > 2, candidates, smallest, largest)
     search = _Search(
         model,
@@ -113,6 +123,7 @@ def find_eps(
         accuracy,
         steps,
         max_rows,
+        SIDES[side],
     )
     with without_graph(model, next(search.slices())) as kernels, unchanged_buffers(model):
         if kernels.drawn and not isinstance(model, Pointwise):
@@ -128,6 +139,26 @@ def find_eps(
         else:
             rmse, max_error = search.errors(_truth(reference, search))
     return _least(search, rmse, max_error, reference if isinstance(reference, str) else repr(reference))
+
+
+def deep_inside(
+    model: Model, x: Tensor, order: int, inside: Any, search: Mapping[str, Any]
+) -> tuple[Tensor, dict[str, Any]]:
+    """The points furthest from a boundary, and the search with no step so large that a stencil would cross it."""
+    depth = -distance_of(inside)(x)
+    all_of_them = samples_of(model) > 1  # such a model takes no part of its samples
+    deepest = depth.topk(len(x) if all_of_them else max(1, round(_DEEPEST * len(x))))
+    chosen = deepest.indices.sort().values
+    accuracy, wide = search["accuracy"], 2.0 if search["reference"] == "differences" else 1.0  # it looks at twice that
+    room = 0.99 * float(deepest.values[-1]) / (wide * reach(order, accuracy))
+    low, top = _RANGES.get(x.dtype, _RANGES[torch.float32])[order > 2 or accuracy > 2]
+    low, top = search.get("smallest") or low, search.get("largest") or top
+    if room <= low:
+        raise CalibrationError(
+            f"The points furthest inside have room for steps up to {max(room, 0.0):.1e}, and the search begins at "
+            f"{low:.1e}: calibrate with points further from the boundary, or give the steps."
+        )
+    return x[chosen], {**search, "largest": min(top, room)}
 
 
 def _is_whole(value: object) -> bool:
@@ -157,18 +188,26 @@ class _Search:
     """The derivatives at every candidate step, slice by slice of the points, in bounded memory."""
 
     def __init__(
-        self, model: Model, x: Tensor, order: int, axes: list[int], accuracy: int, steps: np.ndarray, max_rows: int
+        self,
+        model: Model,
+        x: Tensor,
+        order: int,
+        axes: list[int],
+        accuracy: int,
+        steps: np.ndarray,
+        max_rows: int,
+        side: int = 0,
     ):
-        self.model, self.x, self.order, self.axes = model, x, order, axes
+        self.model, self.x, self.order, self.axes, self.side = model, x, order, axes, side
         self.accuracy, self.steps, self.max_rows = accuracy, steps, max_rows
         self.operators = fitting([D(*[axis] * order) for axis in axes], x)
-        nodes = 1 + 2 * len(axes) * ((order + 1) // 2 - 1 + accuracy // 2)
+        nodes = 1 + (1 if side else 2) * len(axes) * reach(order, accuracy, side)
         if not _is_whole(max_rows) or max_rows < nodes:
             raise InputError(
                 f"max_rows must be a whole number, here {nodes} (one point's stencil) or more; got {max_rows!r}."
             )
         self.rows_at_once = max_rows // nodes
-        samples = model.samples if isinstance(model, Pointwise) else 1  # such a model takes all of them, or a multiple
+        samples = samples_of(model)  # such a model takes all of them, or a multiple
         self.rows_at_once = max(1, self.rows_at_once // samples) * samples
 
     def slices(self) -> Iterator[Tensor]:
@@ -179,7 +218,8 @@ class _Search:
         tables = []
         for group in torch.tensor(steps).split(max(1, self.rows_at_once // len(x))):
             step = group.to(x).repeat_interleave(len(x)).unsqueeze(1)
-            values = differences(self.model, x.repeat(len(group), 1), self.operators, {self.order: step}, self.accuracy)
+            rows, by_order = x.repeat(len(group), 1), {self.order: step}
+            values = differences(self.model, rows, self.operators, by_order, self.accuracy, self.side)
             table = torch.stack(values).detach().double()
             tables.append(table.unflatten(1, (len(group), len(x))).transpose(0, 1))
         return torch.cat(tables)

@@ -15,7 +15,8 @@ from dudx import checks
 from dudx.checks import Model
 from dudx.engines.autodiff import AD
 from dudx.engines.base import Engine, Prepared, RowsPerPoint
-from dudx.engines.difference.calibration import Calibration, find_eps
+from dudx.engines.difference.calibration import SIDES, Calibration, deep_inside, find_eps
+from dudx.engines.difference.inside import derivatives_inside, distance_of
 from dudx.engines.difference.plan import HALF, Step, prepare
 from dudx.engines.difference.steps import ByOrder, as_step, fitting_step, step_by_order
 from dudx.errors import InputError, StepNotSetError
@@ -24,8 +25,11 @@ from dudx.operators import Directional, Operator, fitting, orders_of
 
 @dataclass(frozen=True)
 class Difference(Engine):
-    """Central differences in one forward pass; a subclass says which step each derivative order uses."""
+    """Differences in one forward pass; a subclass says which step each derivative order uses."""
 
+    side: str = field(default="central", kw_only=True, repr=False)
+    inside: Any = field(default=None, kw_only=True, repr=False)
+    floor: float = field(default=0.25, kw_only=True, repr=False)
     coupled: str | None = field(default="refuse", kw_only=True, repr=False)
     #: The searches that set the steps, by order; empty when the steps were given.
     calibrations: Mapping[int, Calibration] = field(default=ByOrder(), kw_only=True, repr=False, compare=False)
@@ -47,18 +51,24 @@ class Difference(Engine):
         return set(orders)
 
     def derivatives(self, model: Model, x: Tensor, operators: Sequence[Operator]) -> list[Tensor]:
-        plan = self.prepared(x, operators)
+        if self.inside is not None and not x.is_meta and (orders := orders_of(tuple(operators))):
+            steps = self.steps_for(orders, x)
+            return derivatives_inside(model, x, operators, steps, self.accuracy, self.inside, self.floor)
+        plan = self._plan(x, operators)
         return plan.run(model, x, plan.tensors)
 
-    def prepared(self, x: Tensor, operators: Sequence[Operator]) -> Prepared:
+    def prepared(self, x: Tensor, operators: Sequence[Operator]) -> Prepared | None:
+        return self._plan(x, operators) if self.inside is None else None  # where points lie decides on their stencils
+
+    def _plan(self, x: Tensor, operators: Sequence[Operator]) -> Prepared:
         operators = tuple(operators)
-        return prepare(x, operators, self.steps_for(orders_of(operators), x), self.accuracy)
+        return prepare(x, operators, self.steps_for(orders_of(operators), x), self.accuracy, SIDES[self.side])
 
     def rows(self, x: Tensor, operators: Sequence[Operator]) -> RowsPerPoint:
         """The evaluations a point takes, whatever the steps are; none are drawn for it."""
         operators = tuple(fitting(operators, x))
         stand_ins = {order: 1.0 if self.one_step else float(order) for order in orders_of(operators)}
-        evaluations = prepare(x, operators, stand_ins, self.accuracy).rows
+        evaluations = prepare(x, operators, stand_ins, self.accuracy, SIDES[self.side]).rows
         return RowsPerPoint(evaluations, evaluations)
 
     def calibrated(self, model: Model, x: Tensor, operators: Sequence[Operator], **search: Any) -> Self:
@@ -70,14 +80,13 @@ class Difference(Engine):
         # Derivatives in half precision are no reference: "exact" takes those of a copy in single precision.
         copied = x.dtype in HALF and isinstance(model, nn.Module) and self.coupled == "refuse"
         search.setdefault("reference", "exact" if copied else AD(coupled=self.coupled))
-        return self.with_calibrations(
-            {
-                order: find_eps(
-                    model, x, order, axes=sorted(axes.get(order, range(x.shape[1]))), accuracy=self.accuracy, **search
-                )
-                for order in sorted(self.orders_to_calibrate(axes))
-            }
-        )
+        search |= {"accuracy": self.accuracy, "side": self.side}
+        found = {}
+        for order in sorted(self.orders_to_calibrate(axes)):
+            along = sorted(axes.get(order, range(x.shape[1])))
+            at, limits = (x, search) if self.inside is None else deep_inside(model, x, order, self.inside, search)
+            found[order] = find_eps(model, at, order, axes=along, **limits)
+        return self.with_calibrations(found)
 
     @property
     def state(self) -> dict[str, Any]:
@@ -109,7 +118,14 @@ class Difference(Engine):
         """The same engine with these steps."""
 
     def _check(self) -> None:
-        checks.accuracy(self.accuracy)
+        checks.choice(self.side, tuple(SIDES), "side")
+        checks.accuracy(self.accuracy, self.side)
+        if self.inside is not None:
+            distance_of(self.inside)
+            if self.side != "central":
+                raise InputError("Give side= or inside=: inside a domain the room decides which way a stencil looks.")
+        if not isinstance(self.floor, float) or not 0 < self.floor <= 1:
+            raise InputError(f"The floor is a share of the step, above 0 and up to 1.0; got {self.floor!r}.")
         checks.choice(self.coupled, ("refuse", "ignore"), "coupled")
 
     def _unset(self) -> StepNotSetError:
@@ -127,6 +143,9 @@ class FD(Difference):
     Args:
         step: the step, or one for each axis.
         accuracy: the even order of convergence in the step.
+        side: "central", or "forward" or "backward" for stencils that look one way only, of any accuracy.
+        inside: a domain that no row of a stencil leaves, or the signed distance to its boundary, negative inside.
+        floor: the share of the step down to which it shrinks there before a stencil looks one way.
 
     Example:
         >>> x = torch.rand(10, 1, dtype=torch.float64)
@@ -182,6 +201,7 @@ class EFD(Difference):
     Args:
         steps: a step for each derivative order, `{1: 5e-3, 2: 3e-2}`; a step may be a number for each axis.
         accuracy: the even order of convergence in the step.
+        side, inside, floor: as in `FD`.
 
     Example:
         >>> x = torch.rand(10, 1, dtype=torch.float64)
@@ -242,6 +262,7 @@ class SFD(Difference):
         steps: the optimal steps by order, `{1: 5e-3, 2: 3e-2}`, or just the two ends of the range.
         accuracy: the even order of convergence in the step.
         generator: makes the random steps repeatable by themselves; without one, torch's global generator is used.
+        side, inside, floor: as in `FD`.
 
     Example:
         >>> x = torch.rand(10, 1, dtype=torch.float64)

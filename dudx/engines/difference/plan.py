@@ -25,11 +25,11 @@ HALF = (torch.float16, torch.bfloat16)
 #: A term without its tensors: the axes of a partial derivative, or the number of a direction and the order.
 _Partial = tuple[int, ...]
 _Along = tuple[str, int, int]
-_Terms = tuple[tuple[tuple[_Partial | _Along, float], ...], ...]
+Terms = tuple[tuple[tuple[_Partial | _Along, float], ...], ...]
 
 
 @dataclass(frozen=True)
-class _Frame:
+class Frame:
     """What integer offsets count: the step number, and the direction they follow (None: the axes)."""
 
     step: int
@@ -41,7 +41,7 @@ class _Sum:
     """A weighted sum over all nodes, part of an operator, still to be divided by the step along each of `axes`."""
 
     operator: int
-    frame: _Frame | None
+    frame: Frame | None
     axes: tuple[int, ...]
     weights: tuple[float, ...]
 
@@ -52,7 +52,7 @@ class Stencil:
 
     operators: int
     center: bool
-    frames: dict[_Frame, tuple[tuple[int, ...], ...]]
+    frames: dict[Frame, tuple[tuple[int, ...], ...]]
     sums: tuple[_Sum, ...]
 
     @property
@@ -72,39 +72,54 @@ class Stencil:
         """One forward pass, one product; `scales` (sums, 1) or (sums, B) are the powers of the inverse steps."""
         shifted = x + (shifts if shifts.dtype == x.dtype else shifts.to(x.dtype))
         u = checks.forward(model, shifted.view(-1, x.shape[1]))
+        return self.combined(u, len(x), x.dtype, weights, scales)
+
+    def combined(self, u: Tensor, points: int, dtype: torch.dtype, weights: Tensor, scales: Tensor) -> list[Tensor]:
+        """The operators, of the outputs at all nodes of points of this format, (nodes * points, m)."""
         # Differences of half-precision outputs are exact in single precision; their sums in half precision are not.
         wide = u.float() if u.dtype in HALF else u
         # Their own format is what autocast must leave alone.
-        with torch.autocast(x.device.type, enabled=False) if wide.dtype != u.dtype else contextlib.nullcontext():
+        with torch.autocast(u.device.type, enabled=False) if wide.dtype != u.dtype else contextlib.nullcontext():
             table = torch.mm(
                 weights if weights.dtype == wide.dtype else weights.to(wide.dtype), wide.reshape(self.nodes, -1)
             )
-        table = table.view(len(self.sums), len(x), -1) * scales.unsqueeze(2)
+        table = table.view(len(self.sums), points, -1) * scales.unsqueeze(2)
         results: list[Tensor | None] = [None] * self.operators
         for one, values in zip(self.sums, table.unbind(), strict=True):
             already = results[one.operator]
             results[one.operator] = values if already is None else already + values
-        found = [u.new_zeros(len(x), u.shape[1]) if r is None else r for r in results]
-        return found if wide.dtype == x.dtype else in_common_format(found, x, u.dtype)
+        found = [u.new_zeros(points, u.shape[1]) if r is None else r for r in results]
+        return found if wide.dtype == dtype else in_common_format(found, dtype, u.dtype)
 
 
 @lru_cache(maxsize=256)
 def stencil(
-    request: _Terms, dimensions: int, step_of: tuple[tuple[int, int], ...], per_axis: bool, accuracy: int
+    request: Terms,
+    dimensions: int,
+    step_of: tuple[tuple[int, int], ...],
+    per_axis: bool,
+    accuracy: int,
+    sides: int | tuple[tuple[Frame, tuple[int, ...]], ...] = 0,
 ) -> Stencil:
-    """Merge the stencils of all terms; nodes of one frame that coincide are evaluated once."""
+    """Merge the stencils of all terms; nodes of one frame that coincide are evaluated once.
+
+    `sides` says which way they look, 0 for both, +1 or -1: one for all, or one for each axis of each frame.
+    """
     number = dict(step_of)
+    looking = None if isinstance(sides, int) else dict(sides)
     # By operator, frame and axes: the weights by node, a frame and an offset.
-    groups: dict[tuple[int, _Frame | None, Any], dict[tuple[_Frame | None, tuple[int, ...]], float]] = {}
+    groups: dict[tuple[int, Frame | None, Any], dict[tuple[Frame | None, tuple[int, ...]], float]] = {}
     for operator, terms in enumerate(request):
         for term, coefficient in terms:
             if term and isinstance(term[0], str):
                 _, direction, order = term
-                frame, axes = _Frame(number[order], direction), (0,) * order
-                nodes = tensor_product((order,), accuracy)
+                frame, axes = Frame(number[order], direction), (0,) * order
+                nodes = tensor_product((order,), accuracy, looking[frame] if looking else (sides,))
             else:
-                frame, axes = (_Frame(number[len(term)]), term) if term else (None, ())
-                nodes = tensor_product(tuple(term.count(a) for a in range(dimensions)), accuracy)
+                frame, axes = (Frame(number[len(term)]), term) if term else (None, ())
+                orders = tuple(term.count(a) for a in range(dimensions))
+                ways = looking[frame] if looking and frame else None if looking else (sides,) * dimensions
+                nodes = tensor_product(orders, accuracy, ways)
                 # Where all axes share one step, all terms of one order share one power of it.
                 axes = axes if per_axis else (0,) * len(axes)
             weights = groups.setdefault((operator, frame, axes), {})
@@ -113,7 +128,7 @@ def stencil(
                 weights[node] = weights.get(node, 0.0) + coefficient * float(weight)
 
     used = {node for weights in groups.values() for node in weights}
-    frames: dict[_Frame, tuple[tuple[int, ...], ...]] = {}
+    frames: dict[Frame, tuple[tuple[int, ...], ...]] = {}
     for frame, offset in sorted(used, key=repr):
         if frame is not None:
             frames[frame] = (*frames.get(frame, ()), offset)
@@ -126,16 +141,18 @@ def stencil(
     return Stencil(len(request), center, frames, sums)
 
 
-def prepare(x: Tensor, operators: tuple[Operator, ...], steps: Mapping[int, Step], accuracy: int) -> Prepared:
-    """Plan the operators; `steps` gives the step of each derivative order."""
+def prepare(
+    x: Tensor, operators: tuple[Operator, ...], steps: Mapping[int, Step], accuracy: int, side: int = 0
+) -> Prepared:
+    """Plan the operators; `steps` gives the step of each derivative order, `side` the way stencils look."""
     moving = False
     for step in steps.values():
         moving = moving or isinstance(step, Tensor)
     for operator in operators:
         moving = moving or operator.holds_vectors
     if moving:
-        return _moving(x, operators, steps, accuracy)
-    return _fixed(operators, tuple(steps.items()), accuracy, x.shape[1], x.dtype, x.device)
+        return _moving(x, operators, steps, accuracy, side)
+    return _fixed(operators, tuple(steps.items()), accuracy, side, x.shape[1], x.dtype, x.device)
 
 
 @lru_cache(maxsize=256)
@@ -143,12 +160,13 @@ def _fixed(
     operators: tuple[Operator, ...],
     steps: tuple[tuple[int, float | tuple[float, ...]], ...],
     accuracy: int,
+    side: int,
     dimensions: int,
     dtype: torch.dtype,
     device: torch.device,
 ) -> Prepared:
     """The same steps at all points: shifts and scales are known beforehand."""
-    layout, distinct, _ = _planned(operators, dict(steps), accuracy, dimensions)
+    layout, distinct, _ = _planned(operators, dict(steps), accuracy, side, dimensions)
     # Half precision is too coarse for a step and its inverse; they are rounded once they meet the points.
     precise = torch.float32 if dtype in HALF else dtype
     with torch.inference_mode(False), torch.no_grad():
@@ -166,9 +184,9 @@ class _Fixed:
         return self.layout.evaluated(model, x, *tensors)
 
 
-def _moving(x: Tensor, operators: Sequence[Operator], steps: Mapping[int, Step], accuracy: int) -> Prepared:
+def _moving(x: Tensor, operators: Sequence[Operator], steps: Mapping[int, Step], accuracy: int, side: int) -> Prepared:
     """Steps or directions that differ from point to point: shifts and scales are part of the computation."""
-    layout, distinct, directions = _planned(operators, steps, accuracy, x.shape[1])
+    layout, distinct, directions = _planned(operators, steps, accuracy, side, x.shape[1])
     precise = torch.float32 if x.dtype in HALF else x.dtype
     widths = [torch.as_tensor(step, dtype=precise, device=x.device) for step in distinct]
     tensors = (*layout.constants(precise, x.device), *widths, *directions)
@@ -188,21 +206,29 @@ class _Moving:
 
 
 def _planned(
-    operators: Sequence[Operator], steps: Mapping[int, Step], accuracy: int, dimensions: int
+    operators: Sequence[Operator], steps: Mapping[int, Step], accuracy: int, side: int, dimensions: int
 ) -> tuple[Stencil, list[Step], list[Tensor]]:
     """The stencil of a request, its different steps and its directions."""
+    request, distinct, step_of, directions = bare_request(operators, steps)
+    per_axis = any(isinstance(step, tuple) for step in distinct)
+    return stencil(request, dimensions, step_of, per_axis, accuracy, side), distinct, directions
+
+
+def bare_request(
+    operators: Sequence[Operator], steps: Mapping[int, Step]
+) -> tuple[Terms, list[Step], tuple[tuple[int, int], ...], list[Tensor]]:
+    """The terms without tensors, the different steps, the number of the step each order uses, and the directions."""
     directions: list[Tensor] = []
     request = tuple(tuple(_without_tensors(o, directions).items()) for o in operators)
     distinct, numbers = _distinct(steps)
-    per_axis = any(isinstance(step, tuple) for step in distinct)
-    return stencil(request, dimensions, tuple(sorted(numbers.items())), per_axis, accuracy), distinct, directions
+    return request, distinct, tuple(sorted(numbers.items())), directions
 
 
 def differences(
-    model: Model, x: Tensor, operators: Sequence[Operator], steps: Mapping[int, Step], accuracy: int
+    model: Model, x: Tensor, operators: Sequence[Operator], steps: Mapping[int, Step], accuracy: int, side: int = 0
 ) -> list[Tensor]:
-    """Every operator at the points by central differences; `steps` gives the step of each derivative order."""
-    return prepare(x, tuple(operators), steps, accuracy)(model, x)
+    """Every operator at the points by differences; `steps` gives the step of each derivative order."""
+    return prepare(x, tuple(operators), steps, accuracy, side)(model, x)
 
 
 def _placed(
@@ -213,8 +239,15 @@ def _placed(
     dimensions: int,
 ) -> tuple[Tensor, Tensor]:
     """Where the nodes lie, (nodes, B or 1, d), and what each sum is multiplied with, (sums, B or 1)."""
+    spans = {frame: span(frame, widths, directions) for frame in layout.frames}
+    return placed(layout, constants, spans, dimensions)
+
+
+def placed(
+    layout: Stencil, constants: Sequence[Tensor], spans: Mapping[Frame, tuple[Tensor, Tensor]], dimensions: int
+) -> tuple[Tensor, Tensor]:
+    """The same where the displacement of offset 1 and the inverse step are known for each frame."""
     weights, *offsets = constants
-    spans = {frame: _span(frame, widths, directions) for frame in layout.frames}
     shifts = [offset.unsqueeze(1) * shift for offset, (shift, _) in zip(offsets, spans.values(), strict=True)]
     scales = [_power(spans[one.frame][1], one.axes) if one.frame else weights.new_ones(1) for one in layout.sums]
     if layout.center:
@@ -227,10 +260,13 @@ def _placed(
 
 
 def _power(inverse: Tensor, axes: Sequence[int]) -> Tensor:
-    """The product of the inverse steps along each axis; they may differ from axis to axis or from point to point."""
+    """The product of the inverse steps along each axis; they may differ from axis to axis, from point to point."""
     total = inverse.new_ones(1)
     for axis in axes:
-        total = total * (inverse.flatten() if inverse.ndim != 1 else inverse[axis])
+        if inverse.ndim == 2 and inverse.shape[1] > 1:
+            total = total * inverse[:, axis]
+        else:
+            total = total * (inverse.flatten() if inverse.ndim != 1 else inverse[axis])
     return total
 
 
@@ -265,7 +301,7 @@ def _distinct(steps: Mapping[int, Step]) -> tuple[list[Step], dict[int, int]]:
     return distinct, numbers
 
 
-def _span(frame: _Frame, widths: Sequence[Tensor], directions: Sequence[Tensor]) -> tuple[Tensor, Tensor]:
+def span(frame: Frame, widths: Sequence[Tensor], directions: Sequence[Tensor]) -> tuple[Tensor, Tensor]:
     """The displacement of offset 1 in a frame, and the inverse step by which differences are multiplied."""
     width = widths[frame.step]
     if frame.direction is None:

@@ -112,13 +112,13 @@ class _Plan:
     def __call__(self, model: Model, x: Tensor, tensors: Sequence[Tensor]) -> list[Tensor]:
         if not self.seeds:
             u = checks.forward(model, x)
-            return in_common_format([reading.value * u for reading in self.readings], x, u.dtype)
+            return in_common_format([reading.value * u for reading in self.readings], x.dtype, u.dtype)
         jet = Jet(self.layout, x, self._streams(x, *tensors))
         u = checks.forward(partial(output_of, model), jet, kinds=(Jet, Tensor))
         if isinstance(u, Tensor):  # a constant: nothing in it depends on x
             u = constant(jet, u)
         results = [self._read(reading, u) for reading in self.readings]
-        return results if u.dtype == x.dtype else in_common_format(results, x, u.dtype)
+        return results if u.dtype == x.dtype else in_common_format(results, x.dtype, u.dtype)
 
     def _streams(self, x: Tensor, constants: Tensor, *vectors: Tensor) -> Tensor:
         # A stream that is the same at every point has one row, which broadcasts until a nonlinearity mixes with it.

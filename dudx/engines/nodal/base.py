@@ -1,0 +1,86 @@
+"""Engines that evaluate the network at the points alone, and combine the values there."""
+
+from __future__ import annotations
+
+import itertools
+from abc import abstractmethod
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from math import factorial
+
+import torch
+from torch import Tensor
+
+from dudx import checks
+from dudx.checks import Model
+from dudx.engines.base import Engine, RowsPerPoint
+from dudx.errors import InputError, UnsupportedError
+from dudx.operators import Directional, Operator
+
+Axes = tuple[int, ...]
+
+
+@dataclass(frozen=True, eq=False)
+class Nodal(Engine):
+    """One forward pass at the points; each derivative is a product of the values with weights that are known."""
+
+    approximate = True
+
+    @abstractmethod
+    def weighted(self, x: Tensor) -> Callable[[Tensor, Axes], Tensor]:
+        """The partial derivative (B, m) of values (B, m) at the points x along some axes."""
+
+    def rows(self, x: Tensor, operators: Sequence[Operator]) -> RowsPerPoint:
+        return RowsPerPoint(1, 1)
+
+    def derivatives(self, model: Model, x: Tensor, operators: Sequence[Operator]) -> list[Tensor]:
+        if not any(order for operator in operators for order in operator.orders):
+            u = checks.forward(model, x.clone())
+            return [sum(operator.terms.values()) * u for operator in operators]
+        if x.requires_grad:
+            raise UnsupportedError(
+                f"{type(self).__name__} has its points for good and cannot say what happens when one of them moves; "
+                "use points without requires_grad, or dudx.AD()."
+            )
+        partial = self.weighted(x)
+        u = checks.forward(model, x.clone())
+        known: dict[Axes, Tensor] = {(): u}
+        results = []
+        for operator in operators:
+            total = torch.zeros_like(u)
+            for term, coefficient in operator.terms.items():
+                parts = _parts(term, x.shape[1]) if isinstance(term, Directional) else [(term.axes, None)]
+                for axes, factor in parts:
+                    if axes not in known:
+                        known[axes] = partial(u, axes)
+                    value = known[axes] if factor is None else factor * known[axes]
+                    total = total + coefficient * value
+            results.append(total)
+        return results
+
+
+def _parts(term: Directional, dimensions: int) -> list[tuple[Axes, Tensor]]:
+    """(v·∇)^order written out: partial derivatives with their factors (B, 1)."""
+    parts = []
+    for axes in itertools.combinations_with_replacement(range(dimensions), term.order):
+        repeated = 1
+        for count in Counter(axes).values():
+            repeated *= factorial(count)
+        factor = term.direction[:, list(axes)].prod(1, keepdim=True)
+        parts.append((axes, factor * (factorial(term.order) / repeated)))
+    return parts
+
+
+def same_points(x: Tensor, points: Tensor) -> bool:
+    """Whether a batch is a set of points, in its order, up to the rounding of the batch's format."""
+    return x.shape == points.shape and torch.equal(x, points.to(x))
+
+
+def refused(engine: Engine, count: int) -> InputError:
+    """The refusal of another batch."""
+    name = type(engine).__name__
+    return InputError(
+        f"This batch is not the {count} points of this {name}, in their order, and the weights hold for these only: "
+        "evaluate at engine.points, whole and not in slices."
+    )
