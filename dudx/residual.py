@@ -20,7 +20,7 @@ from dudx.compile.graphs import Compiled, shapes, unbound
 from dudx.engines.base import Engine
 from dudx.errors import InputError
 from dudx.fields import Field, Linear, Values, tensors_of
-from dudx.operators import D, Operator
+from dudx.operators import D, Directional, Operator
 from dudx.recording import OtherRequestError, Recorder, Replay, Request
 
 #: One tensor for one equation, a tuple of them for several.
@@ -126,6 +126,23 @@ class Residual(Generic[Result]):
         """The operators the function asks for, each once; what `engine.calibrated` wants to know."""
         x = self._points(x)
         return list((self._known(x, data) or self._recorded(x, data)).operators)
+
+    def orders(self, x: Tensor, **data: Tensor) -> dict[str, dict[str, int]]:
+        """Of each output, the highest order of a derivative along each input; one along vectors counts for all inputs.
+
+        An output of which only the value is asked for has no orders, and one that is not used at all is left out.
+        """
+        x = self._points(x)
+        found: dict[str, dict[str, int]] = {}
+        for linear in (self._known(x, data) or self._recorded(x, data)).asked:
+            for number, operator in linear.operators.items():
+                of = found.setdefault(self.outputs[number], {})
+                for term in operator.expanded(len(self.inputs)).terms:
+                    for axis, name in enumerate(self.inputs):
+                        order = term.order if isinstance(term, Directional) else term.axes.count(axis)
+                        if order:
+                            of[name] = max(order, of.get(name, 0))
+        return found
 
     def __call__(self, model: Model, x: Tensor, engine: Engine, **data: Tensor) -> Result:
         """The residual at the points, (B, 1), or a tuple of them; differentiable in the parameters."""
