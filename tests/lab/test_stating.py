@@ -65,7 +65,9 @@ def left_over(problem: Problem, function: Callable[[torch.Tensor], torch.Tensor]
     for condition in problem.conditions:
         x, data = drawn(condition)
         values = condition.residual(Known(function), x, dudx.AD(), **data)
-        found[condition.name] = max(float(v.detach().abs().max()) for v in (values if isinstance(values, tuple) else (values,)))
+        found[condition.name] = max(
+            float(v.detach().abs().max()) for v in (values if isinstance(values, tuple) else (values,))
+        )
     return found
 
 
