@@ -128,7 +128,7 @@ class Residual(Generic[Result]):
         return list((self._known(x, data) or self._recorded(x, data)).operators)
 
     def orders(self, x: Tensor, **data: Tensor) -> dict[str, dict[str, int]]:
-        """Of each output, the highest order of a derivative along each input; one along vectors counts for all inputs.
+        """Of each output, the highest order of a derivative along each input; one along vectors counts for theirs.
 
         An output of which only the value is asked for has no orders, and one that is not used at all is left out.
         """
@@ -139,7 +139,10 @@ class Residual(Generic[Result]):
                 of = found.setdefault(self.outputs[number], {})
                 for term in operator.expanded(len(self.inputs)).terms:
                     for axis, name in enumerate(self.inputs):
-                        order = term.order if isinstance(term, Directional) else term.axes.count(axis)
+                        if isinstance(term, Directional):
+                            order = term.order if bool(term.direction[:, axis].any()) else 0
+                        else:
+                            order = term.axes.count(axis)
                         if order:
                             of[name] = max(order, of.get(name, 0))
         return found

@@ -8,6 +8,7 @@ from dudx.lab.problems.polygon import Polygon
 from dudx.lab.problems.references import reference
 from dudx.lab.run.settings import Settings, make_settings
 from dudx.lab.run.training import train
+from dudx.lab.solving import Solution, solve
 
 __all__ = [
     "Ball",
@@ -26,8 +27,10 @@ __all__ = [
     "Problem",
     "Robin",
     "Settings",
+    "Solution",
     "make_settings",
     "problem",
     "reference",
+    "solve",
     "train",
 ]

@@ -9,13 +9,13 @@ from typing import Any, Protocol
 
 import numpy as np
 import torch
-from torch import Generator, nn
+from torch import Generator, Tensor, nn
 
 from dudx.errors import InputError
 from dudx.lab.features import Features, Hard
 from dudx.lab.problems.conditions.binding import Bound, bind
 from dudx.lab.problems.conditions.bound import Condition, Points, Sampler
-from dudx.lab.problems.conditions.frame import Frame, names_of
+from dudx.lab.problems.conditions.frame import ALL, Frame, names_of
 from dudx.lab.problems.conditions.stated import Stated
 from dudx.lab.problems.doubts import doubts
 from dudx.lab.problems.geometry import Domain
@@ -54,7 +54,7 @@ class Problem:
 
     Args:
         residual: the equation, as a function of the unknown functions and of any inputs and unknown constants by name,
-            that is to be zero; a tuple of several. Or a `dudx.Residual`.
+            that is to be zero; a tuple of several. `points` is all coordinates, (N, d). Or a `dudx.Residual`.
         inputs: the names of the coordinates, in the order of the domain's.
         domain: where it holds.
         conditions: what selects the solution; see `dudx.lab.problems.conditions`.
@@ -91,6 +91,7 @@ class Problem:
     functions: Mapping[str, tuple[str, ...]]
     defaults: Mapping[str, Any]
     _frame: Frame = field(init=False, repr=False, compare=False)
+    _starts: Mapping[str, Tensor] = field(init=False, repr=False, compare=False)
 
     def __init__(
         self,
@@ -120,6 +121,7 @@ class Problem:
             "name": name, "title": title or name, "solution": solution, "label": label, "outputs": len(frame.outputs),
             "rescaled": rescaled, "features": features, "hard": hard, "unknowns": constants or None,
             "functions": _functions(functions or {}, frame), "defaults": dict(defaults or {}), "_frame": frame,
+            "_starts": {key: value.detach().clone() for key, value in constants.items()},
         }  # fmt: skip
         for key, value in values.items():
             object.__setattr__(self, key, value)
@@ -134,6 +136,10 @@ class Problem:
     def time(self) -> int | None:
         """The column of time; None where there is none."""
         return self._frame.time
+
+    def operand(self, key: str) -> tuple[str, tuple[str, ...]]:
+        """The unknown function that a key such as `u` or `u_t` names, and the inputs it is differentiated along."""
+        return self._frame.operand(key)
 
     @property
     def periodic(self) -> tuple[int, ...]:
@@ -150,7 +156,15 @@ class Problem:
         """What may be wrong with it, in sentences; of conditions that are given with samplers nothing is known."""
         if any(isinstance(one, Condition) for one in self.conditions.stated):
             return ()
-        return tuple(doubts(self.orders, self._frame, self.conditions))
+        # Functions of their own inputs are looked for, and what selects them is a matter of data.
+        orders = {name: along for name, along in self.orders.items() if name not in self.functions}
+        return tuple(doubts(orders, self._frame, self.conditions))
+
+    def restart(self) -> None:
+        """Put unknown constants back to where they start from."""
+        with torch.no_grad():
+            for name, start in self._starts.items():
+                (self.unknowns or {})[name].copy_(start)
 
     def imposed(self) -> nn.Module | None:
         """What lets conditions that are `hard` hold by construction, from points and a network's outputs."""
@@ -197,7 +211,7 @@ def _frame(
         raise InputError(f"The equation is a function, lambda u: u.xx + u.yy; got {type(residual).__name__}.")
     if not isinstance(domain, Domain):
         raise InputError(f"The domain is a shape such as Box((0, 0), (1, 1)); got {type(domain).__name__}.")
-    names = tuple(name for name in names_of(residual) if name not in inputs and name not in unknowns)
+    names = tuple(name for name in names_of(residual) if name not in (*inputs, *unknowns, ALL))
     if not names:
         raise InputError("The equation takes the unknown functions by name, lambda u: ...; it takes none.")
     return Frame(inputs, names, domain, unknowns)

@@ -65,6 +65,7 @@ class Trainer:
         self.model = _network(problem, settings).to(self.device, self.dtype)
         ignoring = settings.coupled == "ignore"
         self.engine = make_engine(settings.engine, settings.accuracy, self.engine_generator, ignoring)
+        problem.restart()
         self.unknowns = nn.ParameterDict(dict(problem.unknowns or {})).to(self.device, self.dtype)
         self.parameters = [*self.model.parameters(), *self.unknowns.parameters()]
         many = ranks is not None

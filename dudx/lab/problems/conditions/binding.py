@@ -39,6 +39,7 @@ class Bound(tuple[Condition, ...]):
     placed: tuple[Placed, ...]
     initial: tuple[Initial, ...]
     data: tuple[Data, ...]
+    interfaces: tuple[Interface, ...]
     #: Those that hold by construction.
     hard: tuple[Placed | Initial, ...]
 
@@ -69,6 +70,7 @@ def bind(conditions: Sequence[Condition | Stated], frame: Frame) -> Bound:
     bound.stated, bound.periodic, bound.placed = stated, periodic, tuple(placed)
     bound.initial = tuple(one for one in stated if isinstance(one, Initial))
     bound.data = tuple(one for one in stated if isinstance(one, Data))
+    bound.interfaces = tuple(one for one in stated if isinstance(one, Interface))
     bound.hard = (*(one for one in placed if _is_hard(one)), *(one for one in bound.initial if one.hard))
     return bound
 

@@ -21,6 +21,8 @@ from dudx.spelling import axes_named
 
 #: A number, or a function of some of the inputs by name: `lambda x, t: torch.sin(x) * t`.
 Value = float | Callable[..., Any]
+#: The name of an argument that is all coordinates, (N, d), for functions of many inputs.
+ALL = "points"
 
 
 @dataclass(frozen=True)
@@ -56,7 +58,7 @@ class Frame:
     def residual(self, function: Callable[..., Any], data: Sequence[str] = ()) -> Residual:
         """A residual of a function that names some of the outputs, inputs, data and unknown constants, in any order."""
         asked = names_of(function)
-        known = {*self.outputs, *self.inputs, *data, *self.unknowns}
+        known = {*self.outputs, *self.inputs, *data, *self.unknowns, ALL}
         if strangers := [name for name in asked if name not in known]:
             raise InputError(
                 f"An equation takes {strangers[0]!r}, which is none of the inputs {', '.join(self.inputs)}, the "
@@ -64,8 +66,17 @@ class Frame:
                 + (f", {', '.join(data)}" if data else "")
                 + (f" or the unknown constants {', '.join(self.unknowns)}." if self.unknowns else ".")
             )
-        constants = {name: self.unknowns[name] for name in asked if name in self.unknowns}
-        return Residual(_taking(function, asked, constants, (*self.outputs, *self.inputs, *data)), self.inputs, data)
+        names = (*self.outputs, *self.inputs, *data)
+        if list(asked) == list(names):
+            return Residual(function, self.inputs, data)
+
+        def taking(given: Mapping[str, Any]) -> Any:
+            named = {**given, **self.unknowns}
+            if ALL in asked:
+                named[ALL] = torch.cat([given[name] for name in self.inputs], dim=1)
+            return function(**{name: named[name] for name in asked})
+
+        return Residual(by_name(taking, names), self.inputs, data)
 
     def value(self, value: Value, points: Tensor, of: str) -> Tensor:
         """A value at points, (N, 1)."""
@@ -86,11 +97,13 @@ class Frame:
     def called(self, function: Callable[..., Any], points: Tensor, of: str) -> Any:
         """What a function of some of the inputs by name returns."""
         asked = names_of(function)
-        if strangers := [name for name in asked if name not in self.inputs]:
+        if strangers := [name for name in asked if name not in (*self.inputs, ALL)]:
             raise InputError(
                 f"The function for {of} takes {strangers[0]!r}, which is none of the inputs {', '.join(self.inputs)}."
             )
         columns = {name: points[:, i : i + 1] for i, name in enumerate(self.inputs) if name in asked}
+        if ALL in asked:
+            columns[ALL] = points
         try:
             return function(**columns)
         except (TypeError, ValueError, RuntimeError, IndexError) as error:
@@ -119,16 +132,6 @@ def names_of(function: Callable[..., Any]) -> list[str]:
     if any(p.kind in (kinds.VAR_POSITIONAL, kinds.VAR_KEYWORD, kinds.POSITIONAL_ONLY) for p in parameters):
         raise InputError("Arguments are matched by name: write them out, without *, ** or /.")
     return [parameter.name for parameter in parameters if parameter.default is kinds.empty]
-
-
-def _taking(
-    function: Callable[..., Any], asked: Sequence[str], constants: Mapping[str, nn.Parameter], names: Sequence[str]
-) -> Callable[..., Any]:
-    """A function that takes all these names, as a residual wants it, and passes on what is asked for."""
-    if not constants and list(asked) == [name for name in names if name in asked] and len(asked) == len(names):
-        return function
-
-    return by_name(lambda given: function(**{name: given.get(name, constants.get(name)) for name in asked}), names)
 
 
 def by_name(function: Callable[[Mapping[str, Any]], Any], names: Sequence[str]) -> Callable[..., Any]:
