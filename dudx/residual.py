@@ -24,7 +24,7 @@ from dudx.fields import Field, Values, tensors_of
 from dudx.linear import Linear
 from dudx.network.ensemble import Ensemble
 from dudx.network.joined import Joined
-from dudx.operators import D, Operator
+from dudx.operators import D, Directional, Operator
 from dudx.private_torch import mapped
 from dudx.recording import OtherRequestError, Recorder, Replay, Request
 
@@ -153,6 +153,26 @@ class Residual(Generic[Result]):
         """The operators the function asks for, each once; what `engine.calibrated` wants to know."""
         x = self._points(x)
         return list((self._known(x, data) or self._recorded(x, data)).operators)
+
+    def orders(self, x: Tensor, **data: Tensor) -> dict[str, dict[str, int]]:
+        """Of each output, the highest order of a derivative along each input; one along vectors counts for theirs.
+
+        An output of which only the value is asked for has no orders, and one that is not used at all is left out.
+        """
+        x = self._points(x)
+        found: dict[str, dict[str, int]] = {}
+        for linear in (self._known(x, data) or self._recorded(x, data)).asked:
+            for number, operator in linear.operators.items():
+                of = found.setdefault(self.outputs[number], {})
+                for term in operator.expanded(len(self.inputs)).terms:
+                    for axis, name in enumerate(self.inputs):
+                        if isinstance(term, Directional):
+                            order = term.order if bool(term.direction[:, axis].any()) else 0
+                        else:
+                            order = term.axes.count(axis)
+                        if order:
+                            of[name] = max(order, of.get(name, 0))
+        return found
 
     def __call__(self, model: Model, x: Tensor, engine: Engine, **data: Tensor) -> Result:
         """The residual at the points, (B, 1), or a tuple of them; differentiable in the parameters."""

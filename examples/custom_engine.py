@@ -17,14 +17,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
-from torch import Generator, Tensor, nn
+from torch import Tensor, nn
 from torch.func import functional_call
 
 import dudx
 from dudx.checks import Model
-from dudx.lab import Condition, Problem
-from dudx.lab.problems.base import Points
-from dudx.lab.problems.geometry import Interval
+from dudx.lab import Dirichlet, Initial, Interval, Problem
 from dudx.operators import Operator, Partial, Term
 
 
@@ -57,20 +55,16 @@ class ComplexStep(dudx.Engine):
 
 def transport() -> Problem:
     """A wave that moves without changing, u = sin π(x - t): an equation of first derivatives, to train with."""
-    inputs, domain = ("x", "t"), Interval(-1.0, 1.0) * Interval(0.0, 1.0)
-
-    def edge(n: int, generator: Generator, device: torch.device, dtype: torch.dtype) -> Points:
-        points = domain.sample_boundary(n, generator, device, dtype).points
-        return points, {"g": torch.sin(math.pi * (points[:, :1] - points[:, 1:]))}
-
-    def start(n: int, generator: Generator, device: torch.device, dtype: torch.dtype) -> Points:
-        points = domain.sample_initial(n, generator, device, dtype)
-        return points, {"g": torch.sin(math.pi * points[:, :1])}
-
-    value = dudx.Residual(lambda u, g: u - g, inputs, data=("g",))
-    conditions = [Condition("initial", "initial", value, start), Condition("boundary", "boundary", value, edge)]
-    equation = dudx.Residual(lambda u: u.t + u.x, inputs)
-    return Problem("transport", "Transport of a wave", inputs, domain, equation, conditions)
+    return Problem(
+        lambda u: u.t + u.x,
+        inputs=("x", "t"),
+        domain=Interval(-1.0, 1.0) * Interval(0.0, 1.0),
+        conditions=[
+            Initial(u=lambda x: torch.sin(math.pi * x)),
+            Dirichlet(u=lambda x, t: torch.sin(math.pi * (x - t))),
+        ],
+        title="Transport of a wave",
+    )
 
 
 def main() -> None:

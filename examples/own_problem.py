@@ -13,14 +13,10 @@ import tempfile
 
 import numpy as np
 import torch
-from torch import Generator, nn
+from torch import Generator
 
-from dudx import Residual
-from dudx.lab import Condition, Problem, make_settings, reference, train
-from dudx.lab.problems.base import Points
-from dudx.lab.problems.geometry import Interval
+from dudx.lab import Data, Interval, Problem, make_settings, reference, train
 
-INPUTS = ("x", "t")
 DOMAIN = Interval(-1.0, 1.0) * Interval(0.0, 1.0)
 TRUE_VISCOSITY = 0.01 / math.pi
 NOISE = 0.01
@@ -28,25 +24,19 @@ NOISE = 0.01
 
 def viscosity() -> Problem:
     """Find ν in u_t + u u_x = ν u_xx from measurements of u."""
-    # Learning log ν keeps ν positive and its gradient of a sensible size; the start is ten times the truth.
-    log_nu = nn.Parameter(torch.tensor(math.log(10 * TRUE_VISCOSITY)))
     generator = Generator().manual_seed(0)
     places = DOMAIN.sample(200, generator)
     exact = torch.from_numpy(reference("burgers")(places.double().numpy())).float()
-    measured = exact + NOISE * torch.randn(exact.shape, generator=generator)
-
-    def measurements(n: int, generator: Generator, device: torch.device, dtype: torch.dtype) -> Points:
-        return places.to(device, dtype), {"m": measured.to(device, dtype)}
-
     return Problem(
+        # Learning log ν keeps ν positive and its gradient of a sensible size; the start is ten times the truth.
+        lambda u, log_nu: u.t + u * u.x - log_nu.exp() * u.xx,
+        inputs=("x", "t"),
+        domain=DOMAIN,
+        conditions=[Data(places, u=exact + NOISE * torch.randn(exact.shape, generator=generator))],
+        unknowns={"log_nu": math.log(10 * TRUE_VISCOSITY)},
         name="viscosity",
         title="Burgers' viscosity from noisy data",
-        inputs=INPUTS,
-        domain=DOMAIN,
-        residual=Residual(lambda u: u.t + u * u.x - log_nu.exp() * u.xx, INPUTS),
-        conditions=[Condition("data", "data", Residual(lambda u, m: u - m, INPUTS, data=("m",)), measurements)],
         solution=lambda: reference("burgers"),
-        unknowns={"log_nu": log_nu},
         # Settings that suit it, unless a profile's table for it or the command line says otherwise.
         defaults={"weight_data": 10.0},
     )

@@ -50,7 +50,8 @@ def parabola():
     boundary = Condition("boundary", "boundary", Residual(lambda u, g: u - g, ("x",), data=("g",)), ends)
     equation = Residual(lambda u: u.xx - 2.0, ("x",))
     defaults = {"weight_boundary": 77.0, "width": 9}
-    return Problem("parabola", "A parabola", ("x",), DOMAIN, equation, [boundary], Solution, defaults=defaults)
+    names = {"name": "parabola", "title": "A parabola"}
+    return Problem(equation, ("x",), DOMAIN, [boundary], solution=Solution, defaults=defaults, **names)
 
 PROBLEM = parabola
 """

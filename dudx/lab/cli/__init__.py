@@ -13,10 +13,10 @@ import typer
 
 import dudx
 from dudx.errors import DudxError, first_line
-from dudx.lab.cli import doctor, lists, paper, runs, sweeps  # each adds its commands
+from dudx.lab.cli import doctor, lists, own, paper, runs, sweeps  # each adds its commands
 from dudx.lab.cli.program import StoppedError, app
 
-__all__ = ["app", "doctor", "lists", "main", "paper", "runs", "sweeps"]
+__all__ = ["app", "doctor", "lists", "main", "own", "paper", "runs", "sweeps"]
 
 #: Typer brings its own copy of Click or uses the installed one; this is the base of its errors in either.
 _UsageError: type[Exception] = typer.BadParameter.__mro__[1]

@@ -24,7 +24,9 @@ def train(
     problem: ProblemName,
     out: Annotated[Path, folder_option("the run's folder")],
     options: dict[str, Any],
-    profile: ProfileName = "cpu",
+    profile: Annotated[
+        str | None, typer.Option("--profile", help="defaults to start from: cpu, or auto for a problem of your own")
+    ] = None,
     resume: Annotated[bool, typer.Option("--resume", help="go on from the folder's checkpoint")] = False,
 ) -> None:
     """Solve a problem and leave the solution, its error and pictures in a folder.
@@ -33,10 +35,12 @@ def train(
     """
     from dudx.lab import plots
     from dudx.lab.problems import problem as problem_named
+    from dudx.lab.problems import problems
     from dudx.lab.run import distributed, training
     from dudx.lab.run.folder import settings_of
     from dudx.lab.run.settings import make_settings
 
+    profile = profile or ("cpu" if problem in problems() else "auto")
     settings = settings_of(out, options) if resume else make_settings(problem, profile, **options)
     if settings.problem != problem:
         raise InputError(f"The run in {str(out)!r} is of the problem {settings.problem!r}, not {problem!r}.")

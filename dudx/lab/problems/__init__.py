@@ -1,6 +1,6 @@
 """The problems. The folder is the registry: a file of it that holds a `PROBLEM` is one, by the file's name.
 
-A `PROBLEM` is a function without arguments that returns a `Problem`.
+A `PROBLEM` is a function without arguments that returns a `Problem`, or one itself.
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ def problems() -> dict[str, Callable[[], Problem]]:
 
 
 def problem(name: str) -> Problem:
-    """The problem of that name, or of `package.module:function` for one of your own."""
+    """The problem of that name, or of `package.module:name` for one of your own."""
     maker = look_up(name, problems(), "problem")
-    found = made(name, "problem", maker)
+    found = maker if isinstance(maker, Problem) else made(name, "problem", maker)
     if not isinstance(found, Problem):
         raise InputError(f"The problem {name!r} makes a {type(found).__name__}, not a Problem.")
     return found

@@ -12,13 +12,15 @@ import torch
 from torch import Generator, Tensor
 
 from dudx.errors import InputError
+from dudx.lab.problems.surfaces import Circle, Face, Numbers, Surface, columns_of, rows_located, rows_touched
+
+__all__ = ["BoundarySample", "Circle", "Face", "Numbers", "Piece", "Surface", "sample_pieces"]
 
 # How many points measure which share of a bounding box, or of a surface, belongs to a domain.
 PROBES = 2**12
 # A domain in which this many draws from its bounding box find no point is taken to be empty.
 _PATIENCE = 2**22
 
-Numbers = tuple[float, ...]
 Device = torch.device | str | None
 
 
@@ -29,7 +31,7 @@ class Bounded(Protocol):
     def dimension(self) -> int: ...
 
     @property
-    def surfaces(self) -> Sequence[Face | Circle]: ...
+    def surfaces(self) -> Sequence[Surface]: ...
 
     def _step_across(self) -> float: ...
 
@@ -51,41 +53,10 @@ class BoundarySample(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Face:
-    """A face of a box: a point, an edge or a rectangle from `low` to `high`, which are equal along one axis."""
-
-    low: Numbers
-    high: Numbers
-    normal: Numbers
-
-    @property
-    def measure(self) -> float:
-        return math.prod(b - a for a, b in zip(self.low, self.high, strict=True) if a < b)
-
-    def row(self) -> Numbers:
-        return *self.low, *(b - a for a, b in zip(self.low, self.high, strict=True)), *self.normal, 0.0
-
-
-@dataclass(frozen=True)
-class Circle:
-    """A circle in the plane."""
-
-    center: Numbers
-    radius: float
-
-    @property
-    def measure(self) -> float:
-        return 2 * math.pi * self.radius
-
-    def row(self) -> Numbers:
-        return *self.center, 0.0, 0.0, 0.0, 0.0, self.radius
-
-
-@dataclass(frozen=True)
 class Piece:
     """The part of one surface that bounds a shape, all of it or the share that other surfaces leave."""
 
-    surface: Face | Circle
+    surface: Surface
     shape: Bounded
     number: int
     share: float
@@ -141,21 +112,16 @@ def sample_pieces(
     return BoundarySample(points, normals, chosen)
 
 
-def _table(shape: Bounded, like: Tensor) -> tuple[Tensor, ...]:
-    """All surfaces of a shape at once: base (k, d), extent (k, d), normal (k, d) and radius (k, 1)."""
-    d = shape.dimension
-    return like.new_tensor([surface.row() for surface in shape.surfaces]).split([d, d, d, 1], dim=1)
-
-
 def located(shape: Bounded, numbers: Tensor, unit: Tensor) -> tuple[Tensor, Tensor]:
     """Points on the surfaces of those numbers, from numbers in [0, 1], and the normals as each surface has them."""
-    base, extent, normal, radius = (column[numbers] for column in _table(shape, unit))
-    points = base + extent * unit
-    if shape.dimension != 2:
-        return points, normal
-    angle = 2 * math.pi * unit[:, 0]
-    direction = torch.stack([angle.cos(), angle.sin()], dim=1)
-    return points + radius * direction, torch.where(radius > 0, direction, normal)
+    table = _table(shape.surfaces, unit)
+    if table is not None:
+        return rows_located([column[numbers] for column in table], unit)
+    points, normals = torch.empty_like(unit), torch.empty_like(unit)
+    for number in numbers.unique().tolist():
+        own = numbers == number
+        points[own], normals[own] = shape.surfaces[number].located(unit[own])
+    return points, normals
 
 
 def outward_side(shape: Bounded, points: Tensor, normals: Tensor, numbers: Tensor) -> Tensor:
@@ -165,12 +131,19 @@ def outward_side(shape: Bounded, points: Tensor, normals: Tensor, numbers: Tenso
     inside_ahead = shape._distance(points + step * normals) <= 0
     outward = inside_behind.to(points.dtype) - inside_ahead.to(points.dtype)
     # Where surfaces of two parts coincide, the first one stands for both; else the length there would count twice.
-    base, extent, normal, radius = (column[:, None] for column in _table(shape, points))
-    offset = points - torch.minimum(torch.maximum(points, base), base + extent)
-    close = (torch.linalg.vector_norm(offset, dim=2) - radius[..., 0]).abs() < step / 2
-    parallel = (torch.where(radius > 0, offset / radius, normal) * normals).sum(dim=2).abs() > 0.99
-    earlier = torch.arange(len(base), device=points.device)[:, None] < numbers
-    return outward.masked_fill((close & parallel & earlier).any(dim=0), 0)
+    table = _table(shape.surfaces, points)
+    if table is not None:
+        close = rows_touched(table, points, normals, step / 2)
+    else:
+        close = torch.stack([surface.touches(points, normals, step / 2) for surface in shape.surfaces])
+    earlier = torch.arange(len(close), device=points.device)[:, None] < numbers
+    return outward.masked_fill((close & earlier).any(dim=0), 0)
+
+
+def _table(surfaces: Sequence[Surface], like: Tensor) -> Sequence[Tensor] | None:
+    """All surfaces of a shape at once, where they are faces and circles, which domains may have many of."""
+    rows = [surface.row() for surface in surfaces if isinstance(surface, Face | Circle)]
+    return columns_of(rows, like) if len(rows) == len(surfaces) else None
 
 
 def exactly(n: int, share: float, draw: Callable[[int], tuple[Tensor, ...]]) -> tuple[Tensor, ...]:

@@ -24,10 +24,7 @@ from dudx.errors import InputError
 from dudx.lab.problems.boundary import (
     PROBES,
     BoundarySample,
-    Circle,
     Device,
-    Face,
-    Numbers,
     Piece,
     exactly,
     located,
@@ -35,6 +32,10 @@ from dudx.lab.problems.boundary import (
     placed_on,
     sample_pieces,
 )
+from dudx.lab.problems.surfaces import Circle, Face, Numbers, Surface
+
+__all__ = ["Box", "Circle", "Cutout", "Cylinder", "Disc", "Domain", "Face", "Interval", "Shape", "Union"]
+__all__ += ["sample_pieces"]
 
 # The step across a surface that tells its two sides apart, relative to the largest coordinate: far above the
 # rounding of single precision, far below any feature of a domain.
@@ -121,7 +122,7 @@ class Shape(Domain):
 
     @property
     @abstractmethod
-    def surfaces(self) -> tuple[Face | Circle, ...]:
+    def surfaces(self) -> tuple[Surface, ...]:
         """The whole surfaces of all parts; the boundary is where one side of a surface is inside, the other not."""
 
     def _pieces(self) -> tuple[Piece, ...]:
@@ -168,7 +169,7 @@ class Box(Shape):
         return tuple(self.low), tuple(self.high)
 
     @property
-    def surfaces(self) -> tuple[Face | Circle, ...]:
+    def surfaces(self) -> tuple[Surface, ...]:
         low, high = self.bounds
         faces = []
         for axis in range(self.dimension):
@@ -176,6 +177,10 @@ class Box(Shape):
             faces.append(Face(low, (*high[:axis], low[axis], *high[axis + 1 :]), tuple(-n for n in normal)))
             faces.append(Face((*low[:axis], high[axis], *low[axis + 1 :]), high, normal))
         return tuple(faces)
+
+    def _pieces(self) -> tuple[Piece, ...]:
+        # All of each face, which need not be found out: in a hundred dimensions there are two hundred.
+        return tuple(Piece(face, self, number, 1.0, 1.0) for number, face in enumerate(self.surfaces))
 
     def _distance(self, x: Tensor) -> Tensor:
         low, high = (x.new_tensor(corner) for corner in self.bounds)
@@ -210,7 +215,7 @@ class Disc(Shape):
         return tuple(c - self.radius for c in self.center), tuple(c + self.radius for c in self.center)
 
     @property
-    def surfaces(self) -> tuple[Face | Circle, ...]:
+    def surfaces(self) -> tuple[Surface, ...]:
         return (Circle(tuple(self.center), self.radius),)
 
     def _distance(self, x: Tensor) -> Tensor:
@@ -229,7 +234,7 @@ class Union(Shape):
         return tuple(map(min, zip(*lows, strict=True))), tuple(map(max, zip(*highs, strict=True)))
 
     @property
-    def surfaces(self) -> tuple[Face | Circle, ...]:
+    def surfaces(self) -> tuple[Surface, ...]:
         return tuple(surface for part in self.parts for surface in part.surfaces)
 
     def _distance(self, x: Tensor) -> Tensor:
@@ -246,11 +251,16 @@ class Cutout(Shape):
         self.holes = tuple(others)
 
     @property
+    def outside(self) -> Shape:
+        """The shape without its holes, to say that a condition holds on what it has of the boundary."""
+        return self.shape
+
+    @property
     def bounds(self) -> tuple[Numbers, Numbers]:
         return self.shape.bounds
 
     @property
-    def surfaces(self) -> tuple[Face | Circle, ...]:
+    def surfaces(self) -> tuple[Surface, ...]:
         return (*self.shape.surfaces, *(surface for hole in self.holes for surface in hole.surfaces))
 
     def _distance(self, x: Tensor) -> Tensor:

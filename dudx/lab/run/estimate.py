@@ -79,11 +79,13 @@ def estimate(
     points = 4 * len(chosen) if points is None else points
 
     interior: Points = problem.domain.sample(_POOL * points, generator, device, dtype), {}
-    drawn = [(problem.residual, interior)]
-    drawn += [(c.residual, c.sample(_POOL * (points // 2 + 1), generator, device, dtype)) for c in problem.conditions]
+    half = points // 2 + 1
+    drawn = [(problem.residual, interior, points)]
+    drawn += [(c.residual, c.sample(_POOL * half, generator, device, dtype), half) for c in problem.conditions]
     parts = []
-    for residual, (x, data) in drawn:
-        kept, factors = _where_it_matters(residual, model, x, engine, data, len(x) // _POOL, generator)
+    for residual, (x, data), count in drawn:
+        # Of data there are as many points as there are.
+        kept, factors = _where_it_matters(residual, model, x, engine, data, min(count, len(x)), generator)
         for r, j in zip(*tangent.of(residual, x[kept], {key: value[kept] for key, value in data.items()}), strict=True):
             parts.append((factors * r, factors[:, None] * j))
     x = problem.domain.sample(points, generator, device, dtype)

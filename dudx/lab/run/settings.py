@@ -21,7 +21,9 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from dudx.errors import InputError
 from dudx.lab.files import read_text
 from dudx.lab.names import look_up
+from dudx.lab.problems import Problem
 from dudx.lab.problems import problem as problem_named
+from dudx.lab.run.choosing import chosen
 
 
 def _field(default: Any, description: str, panel: str, **limits: Any) -> Any:
@@ -131,15 +133,18 @@ def profile_text(profile: str, package: str = "dudx.lab.run") -> tuple[str, str]
     return (folder / f"{profile}.toml").read_text(encoding="utf-8"), profile
 
 
-def make_settings(problem: str, profile: str = "cpu", **options: Any) -> Settings:
+def make_settings(problem: str | Problem, profile: str = "cpu", **options: Any) -> Settings:
     """The settings for a problem: the profile's, the problem's own, the profile's table for it, the options given."""
     text, where = profile_text(profile)
+    made, problem = _made(problem)
     name = problem.rpartition(":")[2]
     general, special = _tables(text, where, name)
     if "base" in general:
         before, its_table = _based_on(general.pop("base"), where, name)
         general, special = {**before, **general}, {**its_table, **special}
-    own = _defaults(problem)
+    if general.pop("by_problem", False) and made is not None:
+        general |= chosen(made)
+    own = {} if made is None else made.defaults
     given = {key: value for key, value in options.items() if value is not None}
     values = {"seed": 0, **general, **own, **special, **given, "problem": problem}
     if own:
@@ -168,12 +173,14 @@ def _based_on(base: object, where: str, name: str) -> tuple[dict[str, Any], dict
     return general, special
 
 
-def _defaults(problem: str) -> Mapping[str, Any]:
-    """The problem's own settings; none if there is no such problem, which is said where the problem is made."""
+def _made(problem: str | Problem) -> tuple[Problem | None, str]:
+    """A problem and the word for it; None if there is no such problem, which is said where the problem is made."""
+    if isinstance(problem, Problem):
+        return problem, problem.name
     try:
-        return problem_named(problem).defaults
+        return problem_named(problem), problem
     except InputError:
-        return {}
+        return None, problem
 
 
 def validated(

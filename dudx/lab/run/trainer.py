@@ -23,6 +23,8 @@ from dudx.lab.run.evaluation import Evaluation, scored
 from dudx.lab.run.interruption import stop_request
 from dudx.lab.run.least_squares import LeastSquares
 from dudx.lab.run.networks import knowledge_taken, networks, sizes_taken
+from dudx.lab.run.networks.assembled import assembled
+from dudx.lab.run.networks.rescaling import Bounds
 from dudx.lab.run.objective import Objective, Part
 from dudx.lab.run.optimizers.lbfgs import lbfgs
 from dudx.lab.run.phases import Descent, DivergedError, LineSearch, Phase, first_phase, searches
@@ -63,6 +65,7 @@ class Trainer:
         self.model = _network(problem, settings).to(self.device, self.dtype)
         ignoring = settings.coupled == "ignore"
         self.engine = make_engine(settings.engine, settings.accuracy, self.engine_generator, ignoring)
+        problem.restart()
         self.unknowns = nn.ParameterDict(dict(problem.unknowns or {})).to(self.device, self.dtype)
         self.parameters = [*self.model.parameters(), *self.unknowns.parameters()]
         many = ranks is not None
@@ -298,18 +301,18 @@ class Trainer:
 def _network(problem: Problem, settings: Settings) -> nn.Module:
     maker = look_up(settings.network, networks(), "network")
     rescaled = problem.rescaled if settings.rescale is None else settings.rescale
-    shape = {
-        **sizes_taken(maker, settings.width, settings.depth, settings.spread),
-        "bounds": problem.domain.bounds if rescaled else None,
-        **knowledge_taken(maker, problem),
-    }
-    try:
-        made = maker(len(problem.inputs), problem.outputs, **shape)
+    shape = {**sizes_taken(maker, settings.width, settings.depth, settings.spread), **knowledge_taken(maker, problem)}
+
+    def make(inputs: int, outputs: int, bounds: Bounds | None) -> nn.Module:
+        made = maker(inputs, outputs, **shape, bounds=bounds)
         if not isinstance(made, nn.Module):
             raise TypeError(f"it is a {type(made).__name__}, not a torch module")
         return made
+
+    try:
+        return assembled(problem, make, problem.domain.bounds if rescaled else None)
     except (Exception, SystemExit) as error:  # of the user's code
         raise InputError(
             f"The network {settings.network!r} cannot be made from (inputs, outputs, "
-            f"{', '.join(f'{key}=...' for key in shape)}): {said(error)}."
+            f"{', '.join(f'{key}=...' for key in (*shape, 'bounds'))}): {said(error)}."
         ) from error

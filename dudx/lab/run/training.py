@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import warnings
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -13,7 +14,9 @@ from dudx.errors import InputError
 from dudx.lab import storage
 from dudx.lab.files import remove_unfinished
 from dudx.lab.locks import locked
+from dudx.lab.problems import Problem
 from dudx.lab.problems import problem as problem_named
+from dudx.lab.problems.doubts import ProblemWarning
 from dudx.lab.run.checkpoint import FILE as CHECKPOINT
 from dudx.lab.run.checkpoint import Checkpoint
 from dudx.lab.run.folder import LOCK, abandon, begin_run, settings_of
@@ -31,6 +34,7 @@ def train(
     ranks: Ranks | None = None,
     saved: Callable[[], None] | None = None,
     lock: bool = True,
+    problem: Problem | None = None,
 ) -> dict[str, Any]:
     """Train, or go on training, and return what `result.json` says.
 
@@ -41,16 +45,35 @@ def train(
         ranks: the processes that train together; see `dudx.lab.run.distributed`.
         saved: called whenever a checkpoint is on the disk.
         lock: refuse a folder that another process trains in; False where the caller holds its lock.
+        problem: what is solved, where it is at hand; else the one that the settings name.
     """
+    return trained(settings, out, resume, ranks, saved, lock, problem)[0]
+
+
+def trained(
+    settings: Settings,
+    out: str | Path,
+    resume: bool = False,
+    ranks: Ranks | None = None,
+    saved: Callable[[], None] | None = None,
+    lock: bool = True,
+    problem: Problem | None = None,
+    begin: Callable[[Trainer], None] | None = None,
+) -> tuple[dict[str, Any], Trainer]:
+    """The same, and the trainer with its network; `begin` may change a fresh one before it starts."""
     folder = Path(out)
     begun = _begun(folder, settings, resume)
     if settings.threads:
         torch.set_num_threads(settings.threads)
     keep_freed_memory()
     # Everything that can be wrong with the settings comes to light here, before the folder is made.
-    problem = problem_named(settings.problem)
+    problem = problem_named(settings.problem) if problem is None else problem
+    for doubt in problem.doubts:
+        warnings.warn(doubt, ProblemWarning, stacklevel=2)
     check_machine(problem, settings)
     trainer = Trainer(problem, settings, folder, ranks, saved)
+    if begin is not None:
+        begin(trainer)
     with _place(folder), locked(folder / LOCK) if lock else contextlib.nullcontext():
         # Once more: another process may have begun or finished a run here before this one held the lock.
         begun = _begun(folder, settings, resume)
@@ -60,7 +83,7 @@ def train(
         else:
             begin_run(folder, settings)
         try:
-            return trainer.run()
+            return trainer.run(), trainer
         except Exception:
             if not begun and trainer.epoch == 0:  # what was wrong with it came to light in the first step only
                 abandon(folder)

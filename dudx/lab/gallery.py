@@ -1,0 +1,180 @@
+"""Many problems solved by one call each, and one table of what came of them.
+
+A gallery is a folder of files with a `problem` each, and a folder `references` with a file of the same name, whose
+function `reference` gives what to compare with. Nothing of a reference is known while a problem is solved.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import importlib.util
+import io
+import sys
+import time
+import tokenize
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+from dudx.errors import DudxError, InputError
+from dudx.lab import storage
+from dudx.lab.names import said
+from dudx.lab.problems import Problem
+from dudx.lab.run.metrics import percent
+from dudx.lab.solving.call import solve
+
+#: What a profile of the command stands for: minutes of CPU time for each problem, and settings.
+PROFILES: dict[str, tuple[float, dict[str, Any]]] = {
+    "cpu": (5.0, {}),
+    "smoke": (
+        0.01,
+        {"width": 6, "depth": 2, "batch": 60, "boundary_batch": 30, "initial_batch": 30, "epochs": 2, "windows": False},
+    ),
+}
+_TABLE = "README.md"
+
+
+def names_in(folder: Path) -> list[str]:
+    """The problems of a gallery."""
+    found = sorted(path.stem for path in folder.glob("*.py") if not path.stem.startswith("_"))
+    if not found:
+        raise InputError(f"There is no gallery in {str(folder)!r}: no files with problems; see --folder.")
+    return found
+
+
+def run(
+    names: Sequence[str],
+    folder: Path,
+    out: Path,
+    profile: str = "cpu",
+    minutes: float | None = None,
+    told: Callable[[str], None] = print,
+) -> list[dict[str, Any]]:
+    """Solve those of the problems that have no result yet; the rows of the table, which is written as it grows."""
+    if profile not in PROFILES:
+        raise InputError(f"A gallery has the profiles {', '.join(PROFILES)}; got {profile!r}.")
+    there = names_in(folder)
+    if strangers := [name for name in names if name not in there]:
+        raise InputError(f"There is no {strangers[0]!r} in the gallery; there are {', '.join(there)}.")
+    storage.make_folder(out)
+    limit, settings = PROFILES[profile]
+    for name in names or there:
+        place = out / f"{name}.json"
+        if place.exists():
+            continue
+        told(f"== {name}")
+        row = _row(name, folder, out, limit if minutes is None else minutes, settings)
+        storage.write_text(place, storage.json_text(row))
+        told(_line(row))
+        write_table(folder, out)
+    return write_table(folder, out)
+
+
+def _row(name: str, folder: Path, out: Path, minutes: float, settings: dict[str, Any]) -> dict[str, Any]:
+    """What solving one problem comes to; a failure is a row with its reason."""
+    path, began = folder / f"{name}.py", time.process_time()
+    row: dict[str, Any] = {"name": name, "lines": lines_of(path), "minutes": minutes}
+    try:
+        problem = loaded(path).problem
+        if not isinstance(problem, Problem):
+            raise InputError(f"{str(path)!r} holds no dudx.lab.Problem named problem.")
+        row["title"] = problem.title
+        solution = solve(problem, minutes, **settings)
+        row |= {"estimate": solution.estimate, "cpu_seconds": solution.result["cpu_seconds"]}
+        row |= {"steps": solution.result["epochs"], "windows": len(solution.result.get("windows", ())) or 1}
+        row["settings"] = {key: getattr(solution.settings, key) for key in ("width", "depth", "batch", "sampling")}
+        apart = loaded(folder / "references" / f"{name}.py")
+        reference = apart.reference()
+        row["error"] = solution.error(reference)
+        if found := solution.result.get("unknowns"):
+            row["unknowns"] = found
+        if true := getattr(apart, "UNKNOWNS", None):
+            row["unknowns_errors"] = {key: abs(row["unknowns"][key] / value - 1) for key, value in true.items()}
+        solution.plot(out / f"{name}.png", reference if callable(reference) else None)
+    except (DudxError, ArithmeticError, ValueError, TypeError, RuntimeError, ImportError) as error:
+        row["failed"] = said(error)
+    row["cpu_seconds_in_all"] = time.process_time() - began
+    return row
+
+
+@contextlib.contextmanager
+def _importable(folder: Path) -> Iterator[None]:
+    sys.path.insert(0, str(folder))
+    try:
+        yield
+    finally:
+        sys.path.remove(str(folder))
+
+
+def loaded(path: Path) -> ModuleType:
+    """The module in a file; what lies beside it can be imported there."""
+    spec = importlib.util.spec_from_file_location(f"gallery_{path.parent.name}_{path.stem}", path)
+    if spec is None or spec.loader is None or not path.exists():
+        raise InputError(f"There is no file {str(path)!r}.")
+    module = importlib.util.module_from_spec(spec)
+    with _importable(path.parent):
+        spec.loader.exec_module(module)
+    return module
+
+
+def lines_of(path: Path) -> int:
+    """The lines of a file without empty ones, comments and docstrings."""
+    text = path.read_text(encoding="utf-8")
+    found: set[int] = set()
+    fresh = True
+    skipped = {tokenize.COMMENT, tokenize.NL, tokenize.INDENT, tokenize.DEDENT, tokenize.ENCODING, tokenize.ENDMARKER}
+    for token in tokenize.generate_tokens(io.StringIO(text).readline):
+        if token.type == tokenize.NEWLINE:
+            fresh = True
+        elif token.type in skipped or (token.type == tokenize.STRING and fresh):
+            continue  # a string that begins a statement is a docstring
+        else:
+            fresh = False
+            found.update(range(token.start[0], token.end[0] + 1))
+    return len(found)
+
+
+def _line(row: dict[str, Any]) -> str:
+    if "failed" in row:
+        return f"{row['name']}: failed, {row['failed']}"
+    found = f"error {percent(row['error'])}, estimated {_percent(row['estimate'])}"
+    return f"{row['name']}: {found}, {row['cpu_seconds']:.0f} CPU seconds"
+
+
+def _percent(value: float | None) -> str:
+    return "-" if value is None else percent(value)
+
+
+def write_table(folder: Path, out: Path) -> list[dict[str, Any]]:
+    """Write the table of all results that there are; its rows."""
+    rows = [storage.read_json(out / f"{n}.json", dict) for n in names_in(folder) if (out / f"{n}.json").exists()]
+    lines = [
+        "| problem | relative L2 error | estimated without the reference | CPU seconds | lines | |",
+        "|---|---:|---:|---:|---:|---|",
+        *map(_cells, rows),
+    ]
+    good = [row["error"] for row in rows if row.get("error") is not None]
+    counts = ", ".join(f"{sum(e < limit for e in good)} below {percent(limit)}" for limit in (1e-2, 1e-3, 1e-5))
+    text = [
+        "# Gallery",
+        "",
+        f"{len(rows)} problems, each by one call of `solve` with no setting of its own, one thread: {counts}. "
+        "`dudx gallery` solves those that have no result here.",
+        "",
+        *lines,
+        "",
+    ]
+    storage.write_text(out / _TABLE, "\n".join(text))
+    return rows
+
+
+def _cells(row: dict[str, Any]) -> str:
+    if "failed" in row:
+        return f"| {row.get('title', row['name'])} | - | - | - | {row['lines']} | failed: {row['failed']} |"
+    notes = [f"{row['windows']} windows of time"] if row.get("windows", 1) > 1 else []
+    notes += [f"{key} off by {percent(value)}" for key, value in row.get("unknowns_errors", {}).items()]
+    return (
+        f"| [{row['title']}]({row['name']}.png) | {percent(row['error'])} | {_percent(row['estimate'])} | "
+        f"{row['cpu_seconds']:.0f} | {row['lines']} | {', '.join(notes)} |"
+    )

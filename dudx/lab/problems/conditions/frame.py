@@ -1,0 +1,145 @@
+"""What a condition is stated in: the names of inputs and unknown functions, the domain, and values given by name."""
+
+from __future__ import annotations
+
+import inspect
+import math
+import numbers
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from dudx.errors import InputError
+from dudx.lab.names import said
+from dudx.lab.problems.geometry import Cylinder, Domain, Interval
+from dudx.residual import Residual
+from dudx.spelling import axes_named
+
+#: A number, or a function of some of the inputs by name: `lambda x, t: torch.sin(x) * t`.
+Value = float | Callable[..., Any]
+#: The name of an argument that is all coordinates, (N, d), for functions of many inputs.
+ALL = "points"
+
+
+@dataclass(frozen=True)
+class Frame:
+    """The names that conditions use."""
+
+    inputs: tuple[str, ...]
+    outputs: tuple[str, ...]
+    domain: Domain
+    #: Unknown constants, which equations take by name.
+    unknowns: Mapping[str, nn.Parameter] = field(default_factory=dict)
+
+    @property
+    def time(self) -> int | None:
+        """The column of time: the last one of a shape over an interval, or the only one where it is called t."""
+        if isinstance(self.domain, Cylinder):
+            return len(self.inputs) - 1
+        return 0 if isinstance(self.domain, Interval) and self.inputs == ("t",) else None
+
+    def operand(self, key: str) -> tuple[str, tuple[str, ...]]:
+        """The unknown function that a key such as `u` or `u_xt` names, and the inputs it is differentiated along."""
+        for output in sorted(self.outputs, key=len, reverse=True):
+            if key == output:
+                return output, ()
+            axes = axes_named(key.removeprefix(f"{output}_"), self.inputs) if key.startswith(f"{output}_") else None
+            if axes:
+                return output, tuple(self.inputs[axis] for axis in axes)
+        raise InputError(
+            f"A condition gives a value to {key!r}, which is none of {', '.join(self.outputs)} nor a derivative such "
+            f"as {self.outputs[0]}_{self.inputs[0]}; the equation names the unknown functions."
+        )
+
+    def residual(self, function: Callable[..., Any], data: Sequence[str] = ()) -> Residual:
+        """A residual of a function that names some of the outputs, inputs, data and unknown constants, in any order."""
+        asked = names_of(function)
+        known = {*self.outputs, *self.inputs, *data, *self.unknowns, ALL}
+        if strangers := [name for name in asked if name not in known]:
+            raise InputError(
+                f"An equation takes {strangers[0]!r}, which is none of the inputs {', '.join(self.inputs)}, the "
+                f"unknown functions {', '.join(self.outputs)}"
+                + (f", {', '.join(data)}" if data else "")
+                + (f" or the unknown constants {', '.join(self.unknowns)}." if self.unknowns else ".")
+            )
+        names = (*self.outputs, *self.inputs, *data)
+        if list(asked) == list(names):
+            return Residual(function, self.inputs, data)
+
+        def taking(given: Mapping[str, Any]) -> Any:
+            named = {**given, **self.unknowns}
+            if ALL in asked:
+                named[ALL] = torch.cat([given[name] for name in self.inputs], dim=1)
+            return function(**{name: named[name] for name in asked})
+
+        return Residual(by_name(taking, names), self.inputs, data)
+
+    def value(self, value: Value, points: Tensor, of: str) -> Tensor:
+        """A value at points, (N, 1)."""
+        if not callable(value):
+            return points.new_full((len(points), 1), float(value))
+        with torch.no_grad():
+            found = self.called(value, points, of)
+        if isinstance(found, np.ndarray | numbers.Real):
+            found = torch.as_tensor(found)
+        if not isinstance(found, Tensor) or found.shape not in ((len(points), 1), ()):
+            got = f"shape {tuple(found.shape)}" if isinstance(found, Tensor) else type(found).__name__
+            raise InputError(
+                f"The function for {of} gives {got} for {len(points)} points; it is to give one number a point, shape "
+                f"({len(points)}, 1), as its arguments have."
+            )
+        return found.to(points).expand(len(points), 1)
+
+    def called(self, function: Callable[..., Any], points: Tensor, of: str) -> Any:
+        """What a function of some of the inputs by name returns."""
+        asked = names_of(function)
+        if strangers := [name for name in asked if name not in (*self.inputs, ALL)]:
+            raise InputError(
+                f"The function for {of} takes {strangers[0]!r}, which is none of the inputs {', '.join(self.inputs)}."
+            )
+        columns = {name: points[:, i : i + 1] for i, name in enumerate(self.inputs) if name in asked}
+        if ALL in asked:
+            columns[ALL] = points
+        try:
+            return function(**columns)
+        except (TypeError, ValueError, RuntimeError, IndexError) as error:
+            raise InputError(f"The function for {of} fails: {said(error)}.") from error
+
+
+def checked_value(value: object, of: str) -> Value:
+    """A number or a function, or a sentence that says so."""
+    if isinstance(value, Tensor | np.ndarray) and value.ndim == 0:
+        value = float(value)
+    if callable(value) or (isinstance(value, numbers.Real) and not isinstance(value, bool) and math.isfinite(value)):
+        return value  # type: ignore[return-value]
+    raise InputError(
+        f"The value of {of} is a finite number or a function of the inputs by name, lambda x: ...; got "
+        f"{type(value).__name__}. Values at points that you have are given by Data(points, ...)."
+    )
+
+
+def names_of(function: Callable[..., Any]) -> list[str]:
+    """The arguments that a function is to be given: those without a default."""
+    kinds = inspect.Parameter
+    try:
+        parameters = inspect.signature(function).parameters.values()
+    except ValueError as error:
+        raise InputError("The arguments of this built-in function are unknown; wrap it in a lambda.") from error
+    if any(p.kind in (kinds.VAR_POSITIONAL, kinds.VAR_KEYWORD, kinds.POSITIONAL_ONLY) for p in parameters):
+        raise InputError("Arguments are matched by name: write them out, without *, ** or /.")
+    return [parameter.name for parameter in parameters if parameter.default is kinds.empty]
+
+
+def by_name(function: Callable[[Mapping[str, Any]], Any], names: Sequence[str]) -> Callable[..., Any]:
+    """A function with arguments of these names, made of one that takes them as a mapping."""
+
+    def taking(**given: Any) -> Any:
+        return function(given)
+
+    keyword = inspect.Parameter.KEYWORD_ONLY
+    taking.__signature__ = inspect.Signature([inspect.Parameter(name, keyword) for name in names])  # type: ignore[attr-defined]
+    return taking

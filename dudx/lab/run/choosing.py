@@ -1,0 +1,38 @@
+"""Settings by what a problem is: how many inputs, equations and unknown functions it has, and of what order it is."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import torch
+
+from dudx.engines.taylor import Taylor
+from dudx.lab.problems import Problem
+from dudx.lab.run.networks.mlp import MLP
+
+#: With more inputs than this there is no looking for places where the residual is large: points never come close.
+_MANY = 6
+
+
+def chosen(problem: Problem) -> dict[str, Any]:
+    """What suits a problem, beside the settings that suit all of them."""
+    inputs, equations = len(problem.inputs), _equations(problem)
+    found: dict[str, Any] = {"sampling": "uniform" if inputs > _MANY else "0.5 uniform + 0.5 adaptive"}
+    if inputs == 1:
+        # A curve is resolved by few points, and steps are cheap.
+        return found | {"width": 20, "depth": 2, "batch": int(400 / math.sqrt(equations))}
+    # As many residuals as parameters, about, whatever the number of equations.
+    batch = int((2000 if inputs == 2 else 3000) / math.sqrt(equations))
+    edge = 400 if inputs == 2 else 800
+    found |= {"width": 24 if inputs == 2 else 28, "batch": batch, "boundary_batch": edge, "initial_batch": edge}
+    return found
+
+
+def _equations(problem: Problem) -> int:
+    torch_state = torch.get_rng_state()
+    network = MLP(len(problem.inputs), problem.outputs, 2, 1).double()
+    torch.set_rng_state(torch_state)
+    with torch.no_grad():
+        returned = problem.residual(network, problem.domain.sobol(2, dtype=torch.float64), Taylor())
+    return len(returned) if isinstance(returned, tuple) else 1

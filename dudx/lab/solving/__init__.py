@@ -1,0 +1,10 @@
+"""A problem solved by one call, and what comes of it.
+
+solution = solve(problem, minutes=5)
+solution(points), solution.plot(), solution.error(reference), solution.save("run")
+"""
+
+from dudx.lab.solving.call import solve
+from dudx.lab.solving.solution import Solution
+
+__all__ = ["Solution", "solve"]

@@ -1,0 +1,132 @@
+"""What solving a problem comes to: a function of points, how good it is, and ways to look at it."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import ArrayLike
+from torch import nn
+
+from dudx.engines.taylor import Taylor
+from dudx.errors import InputError
+from dudx.lab import storage
+from dudx.lab.problems import Problem
+from dudx.lab.run.settings import Settings, to_toml
+from dudx.lab.solving.grids import Grid, grid
+from dudx.lab.solving.values import as_points, reference_values
+from dudx.lab.solving.windows import Windows
+
+_ROWS = 2**13
+
+
+class Solution:
+    """The solution of a problem by a network, or by one for each window of time.
+
+    Attributes:
+        problem: what was solved.
+        network: from points (N, d) to values (N, m), a torch module.
+        settings: with which it was.
+        result: the numbers of the run: `estimate` (of the relative error, without a reference), `cpu_seconds`,
+            `unknowns` (constants that were looked for), and more.
+        history: rows of the training, as `metrics.csv` has them.
+    """
+
+    def __init__(
+        self,
+        problem: Problem,
+        network: nn.Module,
+        settings: Settings,
+        result: Mapping[str, Any],
+        history: Sequence[Mapping[str, str]] = (),
+        folder: Path | None = None,
+    ):
+        self.problem, self.network, self.settings = problem, network.eval(), settings
+        self.result, self.history, self._folder = dict(result), list(history), folder
+
+    def __call__(self, points: ArrayLike | torch.Tensor) -> np.ndarray:
+        """The unknown functions (N, m) at points (N, d), columns in the order of the problem's inputs."""
+        x = as_points(points, self.problem)
+        dtype = next(self.network.parameters()).dtype
+        with torch.no_grad():
+            values = [self.network(rows.to(dtype)) for rows in torch.from_numpy(x).split(_ROWS)]
+        return torch.cat(values).double().numpy()
+
+    def residual(self, points: ArrayLike | torch.Tensor) -> np.ndarray:
+        """How far the equations (N, number of equations) are from holding at points."""
+        x = as_points(points, self.problem)
+        dtype = next(self.network.parameters()).dtype
+        with torch.no_grad():
+            found = [self._residual(rows.to(dtype)) for rows in torch.from_numpy(x).split(_ROWS)]
+        return torch.cat(found).double().numpy()
+
+    def _residual(self, x: torch.Tensor) -> torch.Tensor:
+        if not isinstance(self.network, Windows):
+            returned = self.problem.residual(self.network, x, Taylor())
+            return torch.cat(returned if isinstance(returned, tuple) else (returned,), dim=1)
+        found: torch.Tensor | None = None
+        for rows, network in self.network.parts(x):
+            returned = self.problem.residual(network, x[rows], Taylor())
+            values = torch.cat(returned if isinstance(returned, tuple) else (returned,), dim=1)
+            found = values.new_empty(len(x), values.shape[1]) if found is None else found
+            found[rows] = values
+        assert found is not None
+        return found
+
+    @property
+    def estimate(self) -> float | None:
+        """The relative error as it is estimated without a reference."""
+        found = self.result.get("estimate")
+        return None if found is None else float(found["relative_l2"])
+
+    def error(
+        self, reference: Callable[..., Any] | tuple[ArrayLike, ArrayLike], points: ArrayLike | None = None
+    ) -> float:
+        """The relative L2 error against a reference.
+
+        Args:
+            reference: a function of some of the inputs by name, or of the points, that gives a value or a tuple of one
+                for each unknown function; or points and values (N, m). What is NaN or None is not compared.
+            points: where; else 10 000 points spread evenly over the domain, or those of the reference.
+        """
+        x, true = reference_values(reference, points, self.problem)
+        ours = self(x)
+        known = np.isfinite(true)
+        if not known.any():
+            raise InputError("The reference has no finite values to compare with.")
+        return float(np.linalg.norm((ours - true)[known]) / max(np.linalg.norm(true[known]), 1e-300))
+
+    def grid(self, n: int = 101, **at: float) -> Grid:
+        """Values on a regular grid; see `dudx.lab.solving.grids.grid`."""
+        return grid(self, n, at)
+
+    def plot(self, path: str | Path | None = None, reference: Callable[..., Any] | None = None) -> Any:
+        """A picture of the solution, beside it the residual or, given a reference, the error; a matplotlib figure."""
+        from dudx.lab.solving.pictures import picture
+
+        return picture(self, None if path is None else Path(path), reference)
+
+    def save_html(self, path: str | Path, frames: int = 21) -> Path:
+        """One page without any other file: the solution, with time as a slider, the training and the numbers."""
+        from dudx.lab.solving.page import page
+
+        return page(self, Path(path), frames)
+
+    def save(self, folder: str | Path) -> Path:
+        """Keep everything in a folder: the network, arrays on a grid, numbers, settings, a picture."""
+        place = Path(folder)
+        storage.make_folder(place)
+        if self._folder is not None and self._folder.exists() and self._folder.resolve() != place.resolve():
+            shutil.copytree(self._folder, place, dirs_exist_ok=True)
+        with storage.atomic(place / "network.pt") as temporary:
+            torch.save(self.network.state_dict(), temporary)
+        storage.write_text(place / "settings.toml", to_toml(self.settings))
+        storage.write_text(place / "solution.json", storage.json_text(self.result))
+        found = self.grid(41 if len(self.problem.inputs) > 2 else 201)
+        storage.write_arrays(place / "solution.npz", **found.arrays())
+        self.plot(place / "solution.png")
+        return place

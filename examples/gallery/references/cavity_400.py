@@ -1,0 +1,7 @@
+"""Tabulated velocities."""
+
+from ghia import velocities
+
+
+def reference():
+    return velocities(400)

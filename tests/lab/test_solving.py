@@ -1,0 +1,251 @@
+"""Solving by one call, and looking at what came of it."""
+
+from __future__ import annotations
+
+import json
+import math
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+import dudx
+from dudx.errors import InputError
+from dudx.lab import Box, Data, Dirichlet, Disc, Initial, Interval, Problem, Solution, make_settings, solve
+from dudx.lab import gallery as galleries
+from dudx.lab.run.choosing import chosen
+from dudx.lab.run.networks.mlp import MLP
+from dudx.lab.solving import call, windows
+
+F64 = torch.float64
+TINY = {"width": 6, "depth": 2, "batch": 60, "boundary_batch": 30, "initial_batch": 30, "quiet": True}
+GALLERY = Path(__file__).parents[2] / "examples" / "gallery"
+
+
+def run_command(*words: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run([sys.executable, "-m", "dudx.lab.cli", *words], capture_output=True, text=True, check=False)
+
+
+def plate() -> Problem:
+    domain = Box((0, 0), (1, 1)) - Disc((0.5, 0.5), 0.2)
+    return Problem(lambda u: u.xx + u.yy, ("x", "y"), domain, [Dirichlet(u=lambda x, y: x * y)], title="A plate")
+
+
+def decay(**more: Any) -> Problem:
+    return Problem(lambda u: u.t + u, ("t",), Interval(0, 2), [Initial(u=3.0)], **more)
+
+
+@pytest.fixture(scope="module")
+def solved() -> Solution:
+    return solve(plate(), minutes=0.05, epochs=12, **TINY)
+
+
+def test_a_solution_is_a_function_with_an_error_and_an_estimate_of_it(solved: Solution) -> None:
+    x = plate().domain.sobol(50, dtype=F64)
+    assert solved(x).shape == (50, 1)
+    assert np.allclose(solved(x.numpy()), solved.network(x).detach().numpy())
+    error = solved.error(lambda x, y: x * y)
+    assert error < 0.05
+    assert solved.estimate is not None
+    assert error / 10 < solved.estimate < 10 * error
+    points = x.numpy()
+    assert solved.error((points, points[:, :1] * points[:, 1:])) == pytest.approx(error, rel=1)
+    assert solved.error(lambda points: points[:, 0] * points[:, 1]) == error
+    exact = plate().residual(solved.network, x, dudx.AD())
+    assert np.allclose(solved.residual(x), exact.detach().numpy(), atol=1e-9)
+    with pytest.raises(InputError, match=r"shape \(N, 2\), columns x, y"):
+        solved([[1.0, 2.0, 3.0]])
+    with pytest.raises(InputError, match="2 values a point; there are 1"):
+        solved.error(lambda x: (x, x))
+
+
+def test_a_solution_is_looked_at_and_kept(solved: Solution, tmp_path: Path) -> None:
+    solved.plot(tmp_path / "a.png", reference=lambda x, y: x * y)
+    assert (tmp_path / "a.png").stat().st_size > 10_000
+    page = solved.save_html(tmp_path / "a.html").read_text()
+    assert "A plate" in page
+    assert "data:image/png;base64," in page
+    kept = solved.save(tmp_path / "kept")
+    assert json.loads((kept / "solution.json").read_text())["status"] == "finished"
+    assert torch.load(kept / "network.pt").keys() == solved.network.state_dict().keys()
+    with np.load(kept / "solution.npz") as arrays:
+        assert arrays["u"].shape == (201, 201)
+    grid = solved.grid(11)
+    assert np.isnan(grid.values["u"][5, 5])  # in the hole
+    assert grid.values["u"][1, 2] == pytest.approx(float(solved([[0.1, 0.2]])[0, 0]))
+    lines = grid.to_vtk(tmp_path / "a.vtk").read_text().splitlines()
+    assert lines[4] == "DIMENSIONS 11 11 1"
+    first = lines.index("LOOKUP_TABLE default") + 1
+    assert float(lines[first + 1 + 11 * 2]) == pytest.approx(grid.values["u"][1, 2])  # the first input runs fastest
+    if "xarray" not in sys.modules:
+        pytest.importorskip("xarray", reason="an optional extra")
+    assert float(grid.to_xarray()["u"].sel(x=0.1, y=0.2, method="nearest")) == pytest.approx(grid.values["u"][1, 2])
+
+
+def test_time_is_a_slider(tmp_path: Path) -> None:
+    domain = Box((0, 0), (1, 1)) * Interval(0, 1)
+    conditions = [Initial(u=0.0), Dirichlet(u=0.0)]
+    problem = Problem(lambda u: u.t - u.xx - u.yy - 1, ("x", "y", "t"), domain, conditions)
+    network = MLP(3, 1, 4, 1).double()
+    solution = Solution(problem, network, make_settings(problem, "auto"), {"epochs": 1})
+    page = solution.save_html(tmp_path / "a.html", frames=3).read_text()
+    assert 'times = ["0", "0.5", "1"]' in page
+    solution.plot(tmp_path / "a.png")
+
+
+def test_what_is_chosen_depends_on_the_problem() -> None:
+    many = Problem(lambda u: u.laplacian(), [f"x{i}" for i in range(9)], Box([0] * 9, [1] * 9), [Dirichlet(u=0.0)])
+    system = Problem(lambda u, v: (u.x - v.y, u.y + v.x), ("x", "y"), Box((0, 0), (1, 1)), [Dirichlet(u=0.0)])
+    assert chosen(many)["sampling"] == "uniform"
+    assert chosen(system)["batch"] < chosen(plate())["batch"]
+    assert chosen(decay())["width"] < chosen(plate())["width"]
+    assert make_settings(plate(), "auto").batch == chosen(plate())["batch"]
+    assert make_settings(plate(), "auto", batch=7).batch == 7
+    assert make_settings(plate(), "cpu").batch != chosen(plate())["batch"]
+
+
+def test_what_solve_cannot_do_is_a_sentence() -> None:
+    with pytest.raises(InputError, match=r"takes a dudx\.lab\.Problem"):
+        solve("poisson")  # type: ignore[arg-type]
+    with pytest.raises(InputError, match="positive number of minutes"):
+        solve(plate(), minutes=0)
+    with pytest.raises(InputError, match="cut into windows"):
+        solve(plate(), minutes=1, windows=True, **TINY)
+
+
+# -- windows of time ---------------------------------------------------------------------------------------------------
+
+
+def test_windows_go_on_where_the_last_one_ended(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(windows, "_GOOD", 1e-2)
+    solution = solve(decay(), minutes=0.02, windows=True, **TINY)
+    assert solution.result["windows"][0]["from"] == 0
+    assert solution.result["windows"][-1]["to"] == 2
+    assert len(solution.result["windows"]) > 1
+    assert solution.error(lambda t: 3 * np.exp(-t)) < 1e-2
+    t = np.linspace(0, 2, 40)[:, None]
+    model = solution.network
+    assert isinstance(model, windows.Windows)
+    for window, network in zip(solution.result["windows"], model.networks, strict=True):
+        inside = (t[:, 0] > window["from"]) & (t[:, 0] < window["to"])
+        assert np.allclose(solution(t[inside]), network(torch.from_numpy(t[inside])).detach().numpy())
+    assert np.abs(solution.residual(t)).max() < 0.5
+
+
+def test_what_is_carried_over_is_the_value_and_its_derivative_in_time() -> None:
+    conditions = [Initial(u=lambda x: torch.sin(x), u_t=0.0), Dirichlet(u=0.0)]
+    problem = Problem(lambda u: u.tt - u.xx, ("x", "t"), Interval(0, math.pi) * Interval(0, 2), conditions)
+    network = MLP(2, 1, 5, 2).double()
+    later = windows._window(problem, 1.0, 1.5, network)
+    assert later.domain.bounds == ((0.0, 1.0), (math.pi, 1.5))
+    initial = next(condition for condition in later.conditions if condition.name == "initial")
+    x, data = initial.sample(9, torch.Generator().manual_seed(0), torch.device("cpu"), F64)
+    assert (x[:, 1] == 1.0).all()
+    value, slope = dudx.evaluate(network, x, [dudx.D(), dudx.D(1)], dudx.AD())
+    assert torch.allclose(data["g_u"], value.detach())
+    assert torch.allclose(data["g_u_t"], slope.detach())
+    assert windows.can_be_cut(problem)
+    assert not windows.can_be_cut(plate())
+    measured = Problem(lambda u: u.t + u, ("t",), Interval(0, 2), [Initial(u=1.0), Data([1.0], u=0.4)])
+    assert not windows.can_be_cut(measured)
+
+
+@pytest.mark.parametrize("lost", [True, False])
+def test_windows_are_used_where_one_network_is_lost(lost: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(call, "_LOST", -1.0 if lost else math.inf)
+    monkeypatch.setattr(windows, "_GOOD", math.inf)
+    solution = solve(decay(), minutes=0.01, **TINY)
+    assert ("windows" in solution.result) is lost
+    assert solution.result["cpu_seconds"] > 0.1
+
+
+# -- commands ----------------------------------------------------------------------------------------------------------
+
+
+def test_a_new_file_is_a_problem_that_trains(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert run_command("new", "my_plate").returncode == 0
+    again = run_command("new", "my_plate")
+    assert again.returncode == 1
+    assert "already" in again.stderr
+    done = run_command("train", "my_plate:problem", "--profile", "smoke", "--epochs", "2", "--out", "run")
+    assert done.returncode == 0, done.stderr
+    assert json.loads((tmp_path / "run" / "result.json").read_text())["status"] == "finished"
+
+
+PROBLEM = '''"""A line."""
+from dudx.lab import Dirichlet, Interval, Problem
+# a comment
+problem = Problem(
+    lambda u: u.xx, ("x",), Interval(0, 1), [Dirichlet(u=lambda x: x)], title="Line"
+)
+'''
+
+
+def test_a_gallery_is_one_table_and_goes_on_where_it_was(tmp_path: Path) -> None:
+    folder, out = tmp_path / "gallery", tmp_path / "out"
+    (folder / "references").mkdir(parents=True)
+    (folder / "line.py").write_text(PROBLEM)
+    (folder / "references" / "line.py").write_text("def reference():\n    return lambda x: x\n")
+    (folder / "broken.py").write_text(PROBLEM.replace("u.xx", "u.zz"))
+    said: list[str] = []
+    rows = galleries.run([], folder, out, "smoke", told=said.append)
+    assert [row["name"] for row in rows] == ["broken", "line"]
+    assert "named 'zz'" in rows[0]["failed"]
+    assert rows[1]["lines"] == 4
+    assert 0 < rows[1]["error"] < 10
+    table = (out / "README.md").read_text()
+    assert "| [Line](line.png) |" in table
+    assert "failed: " in table
+    assert (out / "line.png").exists()
+    said.clear()
+    assert galleries.run([], folder, out, "smoke", told=said.append) == rows
+    assert said == []
+    with pytest.raises(InputError, match="no 'circle' in the gallery"):
+        galleries.run(["circle"], folder, out, "smoke")
+
+
+@pytest.mark.parametrize("name", galleries.names_in(GALLERY))
+def test_every_problem_of_the_gallery_is_stated_without_doubts(name: str) -> None:
+    problem = galleries.loaded(GALLERY / f"{name}.py").problem
+    assert isinstance(problem, Problem)
+    assert problem.doubts == ()
+    assert (GALLERY / "references" / f"{name}.py").exists()
+
+
+@pytest.mark.parametrize(
+    ("name", "step"),
+    [
+        ("kovasznay", 1e-3),
+        ("helmholtz", 1e-3),
+        ("plate", 2e-2),
+        ("kdv", 2e-2),
+        ("conductivity", 1e-2),
+        ("drum", 1e-2),
+        ("poisson_100", 1e-2),
+        ("black_scholes", 2e-2),
+    ],
+)
+def test_exact_references_solve_the_equations(name: str, step: float) -> None:
+    problem = galleries.loaded(GALLERY / f"{name}.py").problem
+    apart = galleries.loaded(GALLERY / "references" / f"{name}.py")
+    exact = apart.reference()
+    for key, value in getattr(apart, "UNKNOWNS", {}).items():
+        problem.unknowns[key].data.fill_(value)
+    names = [n for n in problem.inputs if n in exact.__code__.co_varnames[: exact.__code__.co_argcount]]
+
+    def model(x: torch.Tensor) -> torch.Tensor:
+        values = exact(*(x[:, problem.inputs.index(n)].numpy() for n in names)) if names else exact(x.numpy())
+        return torch.from_numpy(np.stack(values if isinstance(values, tuple) else (values,), axis=1))
+
+    low, high = (torch.tensor(corner, dtype=F64) for corner in problem.domain.bounds)
+    # Away from the boundary, beyond which a formula need not hold, and from a kink at the start.
+    x = (low + high) / 2 + 0.6 * (problem.domain.sobol(40, dtype=F64) - (low + high) / 2)
+    found = problem.residual(model, x, dudx.FD(step, accuracy=6))
+    plain = problem.residual(lambda x: model(x) * (1 + 0.01 * x[:, :1]), x, dudx.FD(step, accuracy=6))
+    for r, other in zip(*(v if isinstance(v, tuple) else (v,) for v in (found, plain)), strict=True):
+        assert float(r.detach().abs().max()) < 0.02 * float(other.detach().abs().max())
