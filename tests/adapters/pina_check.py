@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import json
+import re
 import sys
 import warnings
+from pathlib import Path
 
+import lightning
 import torch
 from lightning import seed_everything
 from pina import Trainer
@@ -69,6 +72,25 @@ def compared(name, **options):
 
 CASES = {name: (lambda name=name: compared(name)) for name in SOLVERS}
 CASES["FD"] = lambda: compared("poisson", engine=dudx.FD(), compile=False)
+
+
+def lightning_example():
+    """The module that docs/loops.md shows, trained by Lightning itself."""
+    page = (Path(__file__).parents[2] / "docs" / "loops.md").read_text(encoding="utf-8")
+    (block,) = re.findall(r"```py\n(.*?)```", page, re.DOTALL)
+    space = {"torch": torch, "dudx": dudx, "lightning": lightning}
+    exec(block, space)
+    seed_everything(1, verbose=False)
+    module = space["Heat"]()
+    points = torch.rand(64, 2)
+    before = float(module.heat.loss(module.net, points, dudx.AD()).detach())
+    loader = torch.utils.data.DataLoader(torch.utils.data.TensorDataset(points), batch_size=32)
+    quiet = {"enable_progress_bar": False, "enable_model_summary": False, "enable_checkpointing": False}
+    lightning.Trainer(max_epochs=20, accelerator="cpu", logger=False, **quiet).fit(module, loader)
+    return {"before": before, "after": float(module.heat.loss(module.net, points, dudx.AD()).detach())}
+
+
+CASES["lightning"] = lightning_example
 
 if __name__ == "__main__":
     for name in sys.argv[1:] or CASES:

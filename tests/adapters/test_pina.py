@@ -35,3 +35,7 @@ def test_what_cannot_be_recorded_runs_as_before(found):
     assert "runs as before" in sentence
     assert not report["served"]
     assert report["trained"] == 0
+
+
+def test_lightning_needs_no_adapter(found):
+    assert found["lightning"]["after"] < 0.9 * found["lightning"]["before"]
