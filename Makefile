@@ -2,7 +2,8 @@ PYTHON ?= python3
 BIN := .venv/bin
 READY := .venv/.ready
 
-.PHONY: setup test test-oldest fuzz lint types torture demo bench bench-accuracy bench-peers clean
+.PHONY: setup test test-oldest test-adapters fuzz lint types torture docs dist demo bench bench-accuracy bench-peers \
+	bench-adapters clean
 
 setup: $(READY)
 
@@ -43,6 +44,11 @@ SEED ?= 0
 fuzz: $(READY)
 	OMP_NUM_THREADS=1 $(BIN)/python tests/fuzz.py --minutes $(MINUTES) --seed $(SEED)
 
+# Scripts of DeepXDE and PINA, before and after one line, in environments of their own. Some minutes.
+test-adapters: $(READY)
+	cd benchmarks && ../$(BIN)/python -m peers.environments deepxde pina
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -q -rs tests/adapters
+
 lint: $(READY)
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
@@ -63,6 +69,32 @@ demo: $(READY)
 	rm -rf out/demo
 	$(BIN)/dudx train poisson --seconds 60 --out out/demo
 
+# The site, in out/docs/index.html; a warning is an error. Its tools have an environment of their own, which sees the
+# packages of the other one, so that names are documented by the library itself.
+DOCS := .venv-docs
+WANTED := import tomllib; \
+	print(*tomllib.load(open('pyproject.toml', 'rb'))['project']['optional-dependencies']['docs'], sep='\n')
+
+docs: $(DOCS)/.ready
+	PYTHONPATH=$$($(BIN)/python -c "import sysconfig; print(sysconfig.get_path('purelib'))") \
+		$(DOCS)/bin/python -m sphinx -W --keep-going -q -b html docs out/docs
+	@echo out/docs/index.html
+
+$(DOCS)/.ready: $(READY)
+	$(PYTHON) -m venv $(DOCS)
+	$(BIN)/python -c "$(WANTED)" > $(DOCS)/needed.txt
+	$(DOCS)/bin/python -m pip install --quiet --requirement $(DOCS)/needed.txt
+	@touch $(DOCS)/.ready
+
+# Wheel and source distribution, checked; then the wheel alone in a new environment outside of this folder.
+dist:
+	rm -rf dist
+	$(PYTHON) -m venv .venv-dist
+	.venv-dist/bin/python -m pip install --quiet build twine
+	.venv-dist/bin/python -m build --outdir dist .
+	.venv-dist/bin/python -m twine check --strict dist/*
+	$(PYTHON) tests/installed.py dist
+
 bench: $(READY)
 	$(BIN)/python benchmarks/training_step.py
 
@@ -76,5 +108,10 @@ bench-peers: $(READY)
 	cd benchmarks && ../$(BIN)/python -m peers.run
 	cd benchmarks && ../$(BIN)/python -m peers.report
 
+# Seconds a training step, before and after one line in the script.
+bench-adapters: $(READY)
+	cd benchmarks && ../$(BIN)/python -m peers.environments deepxde pina
+	cd benchmarks && ../$(BIN)/python -m adapters
+
 clean:
-	rm -rf .venv .venv-torch-* out
+	rm -rf .venv .venv-torch-* .venv-docs .venv-dist dist out

@@ -245,6 +245,8 @@ class Field:
         return self._apply(torch.bitwise_not, self)
 
     def __getitem__(self, key: object) -> Field:
+        if _is_everything(key):
+            return self  # and stays an expression that can be differentiated
         return self._apply(lambda tensor: tensor[key], self)
 
     def __len__(self) -> int:
@@ -264,6 +266,14 @@ class Field:
             return symbolic(*args)
         field = next(a for a in _flattened((args, kwargs or {})) if isinstance(a, Field))
         return field._apply(function, *args, **(kwargs or {}))
+
+
+def _is_everything(key: object) -> bool:
+    """Whether an index takes all of a column: u[:], u[:, :], u[:, 0:1] or u[:, :1]."""
+    slices = key if isinstance(key, tuple) else (key,)
+    if not 1 <= len(slices) <= 2 or not all(isinstance(part, slice) for part in slices):
+        return False
+    return slices[0] == slice(None) and (len(slices) == 1 or len(range(1)[slices[1]]) == 1)
 
 
 def _sum(a: Any, b: Any, sign: float) -> Any:

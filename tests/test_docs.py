@@ -57,3 +57,9 @@ def test_an_extension_is_one_new_file(tmp_path: Path) -> None:
 def test_the_links_of_a_page_lead_somewhere(page: Path) -> None:
     for target in re.findall(r"\]\((?!http)([^)#]+)\)", page.read_text(encoding="utf-8")):
         assert (page.parent / target).exists(), target
+
+
+def test_every_page_is_in_the_contents_of_the_site() -> None:
+    contents = (ROOT / "docs" / "index.md").read_text(encoding="utf-8")
+    listed = set(re.findall(r"^(\w+)$", contents, re.MULTILINE))
+    assert {page.stem for page in PAGES[1:]} - {"index"} == listed

@@ -425,3 +425,15 @@ def test_a_function_that_asks_for_more_the_second_time_is_refused(model, x):
 
     with pytest.raises(InputError, match="must not branch"):
         Residual(equation, ("x", "t"))(model, x, AD())
+
+
+@pytest.mark.parametrize("key", [slice(None), (slice(None), slice(0, 1)), (slice(None), slice(None, 1))])
+def test_the_only_column_is_the_field_itself(key) -> None:
+    x = torch.rand(10, 1, dtype=torch.float64)
+    found = Residual(lambda u: u[key].xx + u.x[key].x, inputs=("x",))(lambda x: x**3, x, AD())
+    torch.testing.assert_close(found, 12 * x)
+
+
+def test_some_rows_of_a_field_cannot_be_differentiated() -> None:
+    with pytest.raises(InputError, match="cannot be differentiated again"):
+        Residual(lambda u: u[:5, 0:1].x, inputs=("x",))(torch.sin, torch.rand(10, 1), AD())

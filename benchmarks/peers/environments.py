@@ -1,6 +1,7 @@
 """Build a virtual environment for each peer, with pinned versions, beside the package's own and never in it.
 
-    cd benchmarks && ../.venv/bin/python -m peers.environments
+    cd benchmarks && ../.venv/bin/python -m peers.environments            # all of them, or those that are named
+    cd benchmarks && ../.venv/bin/python -m peers.environments deepxde pina
 
 Peers that use torch get first the very build of torch that runs this script, so that a build with CUDA is never pulled
 into an environment without it, and the comparison is between libraries and not between versions of torch. What does
@@ -15,7 +16,7 @@ import re
 import shutil
 import subprocess
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -115,11 +116,12 @@ def _is_done(name: str, peer: Peer, note: Mapping[str, Any] | None) -> bool:
     return Path(python(name)).exists()
 
 
-def main() -> None:
+def main(names: Sequence[str] = tuple(PEERS)) -> None:
     """Build what is missing and say what there is."""
     FOLDER.mkdir(exist_ok=True)
     found = notes()
-    for name, peer in PEERS.items():
+    for name in names:
+        peer = PEERS[name]
         if not _is_done(name, peer, found.get(name)):
             print(f"{name}: installing {', '.join(peer.packages)} …", flush=True)
             try:
@@ -135,4 +137,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    main(sys.argv[1:] or tuple(PEERS))

@@ -31,7 +31,6 @@ class _Commands(TyperGroup):
 app = typer.Typer(
     cls=_Commands,
     no_args_is_help=True,
-    add_completion=False,
     pretty_exceptions_enable=False,
     help="Solve differential equations with neural networks, and choose how their derivatives are computed.",
 )

@@ -32,20 +32,22 @@ def sweep(
     workers: Workers = None,
     ray: RayAddress = None,
     gpus_per_run: GpuShare = 0.0,
+    slurm: Annotated[str | None, typer.Option(help="a job for each run: timeout_min=60,slurm_partition=cpu")] = None,
 ) -> None:
     """Run problems × engines × seeds, and compare. Stop it at any time; the same command goes on.
 
     Example: dudx sweep poisson heat --engines ad,fd,sfd --seeds 0-4 --out runs/compare
     """
     from dudx.lab.run.settings import parsed
-    from dudx.lab.sweep import grid, run_sweep, table
+    from dudx.lab.sweep import grid, run_sweep, slurm_workers, table
 
     further = parsed(set_ or [], ["engine", "seed"])
     if gpus_per_run:
         further.setdefault("device", "cuda")
     compared = {} if engines is None else {"engine": [name.strip() for name in engines.split(",")]}
     axes = {"problem": problems, **compared, **further, "seed": table.parsed_seeds(seeds)}
-    outcomes = run_sweep(grid(profile, **axes), out, workers, ray, gpus_per_run)
+    asked = None if slurm is None else slurm_workers.parsed(slurm)
+    outcomes = run_sweep(grid(profile, **axes), out, workers, ray, gpus_per_run, slurm=asked)
     table.write_csv(out / "sweep.csv", outcomes)
     varied = [key for key, values in further.items() if isinstance(values, list)]
     console.print(table.shown(outcomes, ["problem", "engine", *varied]))

@@ -12,7 +12,6 @@ import gc
 import importlib
 import json
 import os
-import resource
 import signal
 import subprocess
 import sys
@@ -124,6 +123,8 @@ def _attempted(work: Callable[[], dict[str, Any]]) -> dict[str, Any]:
 def limit_memory(megabytes: float) -> None:
     """Let this process take that much more memory than it has, and no more."""
     if sys.platform == "linux":
+        import resource  # not on Windows, where everything but measurements works
+
         limit = int((_status("VmData") + 1024 * megabytes) * 1024)
         resource.setrlimit(resource.RLIMIT_DATA, (limit, limit))
 

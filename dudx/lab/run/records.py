@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-import functools
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from torch import Tensor, nn
 
-from dudx.errors import InputError
 from dudx.lab import storage
 from dudx.lab.files import digest, seal, sealed
+from dudx.lab.run import loggers
 from dudx.lab.run.checkpoint import FILE as CHECKPOINT
 from dudx.lab.run.metrics import percent
 from dudx.lab.run.settings import Settings
@@ -54,7 +53,8 @@ class Records:
         self._seen: Mapping[str, Any] | None = None
         self._table: storage.GrowingTable | None = None
         self._damped = damped
-        self._make_writer = _summary_writer() if settings.tensorboard else None
+        named = [settings.loggers, "tensorboard" if settings.tensorboard else ""]
+        self._loggers = loggers.made(",".join(named), folder, settings.model_dump())
 
     def begin(self) -> None:
         """Open the table of numbers, cut back to what the checkpoint has seen; what came of the run is open again."""
@@ -93,17 +93,8 @@ class Records:
             plain["cpu_seconds"] = round(cpu_seconds, 3)
         assert self._table is not None
         self._table.append({**plain, **found})
-        if self._make_writer is not None:
-            for name, value in found.items():
-                if value is not None:
-                    self._writer.add_scalar(name, value, epoch)
-            self._writer.flush()
-
-    @functools.cached_property
-    def _writer(self) -> Any:
-        """Of TensorBoard's events; made when the first are written, since it makes the folder."""
-        assert self._make_writer is not None
-        return self._make_writer(str(self.folder))
+        for logger in self._loggers:
+            logger.log(epoch, {name: value for name, value in found.items() if value is not None})
 
     def add_calibrations(self, epoch: int, calibrations: Mapping[int, Any]) -> None:
         """Take note of the searches that set an engine's steps, by derivative order."""
@@ -137,6 +128,8 @@ class Records:
         if self._unknowns:
             result["unknowns"] = self.unknowns
         self._write_sealed(result)
+        for logger in self._loggers:
+            logger.close()
         return result
 
     def _write_sealed(self, result: Mapping[str, Any]) -> None:
@@ -221,11 +214,3 @@ def read_calibrations(folder: Path, seen: Mapping[str, Any] | None = None) -> li
             "another folder."
         )
     return found
-
-
-def _summary_writer() -> Callable[[str], Any]:
-    try:
-        from torch.utils.tensorboard import SummaryWriter
-    except ImportError as error:
-        raise InputError("TensorBoard is not installed: pip install tensorboard, or leave it off.") from error
-    return SummaryWriter

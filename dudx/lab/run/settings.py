@@ -116,6 +116,7 @@ class Settings(BaseModel):
     device: str = _machine("cpu", "cpu or cuda")
     threads: int | None = _machine(None, "CPU threads; else torch's default", gt=0)
     tensorboard: bool = _machine(False, "write TensorBoard events too")
+    loggers: str = _machine("", "tell the numbers to: tensorboard, wandb, mlflow, or package.module:Class; with commas")
     estimate: bool = _machine(
         False, "estimate the error in the end, which needs no reference and some seconds; not of coupled networks"
     )

@@ -1,4 +1,4 @@
-"""A sweep: many independent runs, on the cores of this machine or on a Ray cluster, that can be stopped at any time.
+"""A sweep: many independent runs, on this machine's cores, on Ray or on Slurm, that can be stopped at any time.
 
 Everything is in the runs' folders. Starting a sweep again goes on with what was stopped, tries again what failed, and
 leaves alone what is finished or diverged.
@@ -12,7 +12,7 @@ import re
 import signal
 import threading
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -68,6 +68,7 @@ def run_sweep(
     ray: str | None = None,
     gpus_per_run: float = 0.0,
     retries: int = 2,
+    slurm: Mapping[str, Any] | None = None,
 ) -> list[Outcome]:
     """Bring every run to its end and return what became of each, in order.
 
@@ -81,10 +82,12 @@ def run_sweep(
         ray: "auto" or the address of a Ray cluster to run on; "local" starts one here.
         gpus_per_run: with Ray, the share of a GPU that a run is given; 0.25 puts four runs on one.
         retries: how often a run is taken up again when its process dies.
+        slurm: submit a job for each run, with submitit's options such as {"timeout_min": 60, "slurm_partition": "cpu"};
+            {"cluster": "local"} has the jobs done here.
     """
     runs = [Run(run.name, run.settings.model_copy(update={"threads": run.settings.threads or 1})) for run in runs]
     folder = Path(folder)
-    _check(runs, workers, ray, gpus_per_run, retries)
+    _check(runs, workers, ray, gpus_per_run, retries, slurm)
     storage.make_folder(folder)
     with locked(folder / "sweep.lock"):
         found = {run.name: outcome(run, folder / run.name) for run in runs}
@@ -92,7 +95,9 @@ def run_sweep(
         if left:
             with politely_stopped(), SweepProgress(len(runs), len(runs) - len(left)) as shown:
                 try:
-                    with closing(_work(list(left.values()), folder, workers, ray, gpus_per_run, retries)) as done:
+                    with closing(
+                        _work(list(left.values()), folder, workers, ray, gpus_per_run, retries, slurm)
+                    ) as done:
                         for run, reason in done:
                             del left[run.name]
                             known = outcome(run, folder / run.name)
@@ -108,8 +113,18 @@ def run_sweep(
 
 
 def _work(
-    runs: list[Run], folder: Path, workers: int | None, ray: str | None, gpus_per_run: float, retries: int
+    runs: list[Run],
+    folder: Path,
+    workers: int | None,
+    ray: str | None,
+    gpus_per_run: float,
+    retries: int,
+    slurm: Mapping[str, Any] | None,
 ) -> Work:
+    if slurm is not None:
+        from dudx.lab.sweep import slurm_workers
+
+        return slurm_workers.work(runs, folder, slurm, workers, retries)
     if ray is not None:
         from dudx.lab.sweep import ray_workers
 
@@ -131,7 +146,14 @@ def cores() -> int:
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
-def _check(runs: Sequence[Run], workers: int | None, ray: str | None, gpus_per_run: float, retries: int) -> None:
+def _check(
+    runs: Sequence[Run],
+    workers: int | None,
+    ray: str | None,
+    gpus_per_run: float,
+    retries: int,
+    slurm: Mapping[str, Any] | None,
+) -> None:
     """Find what would make every run fail before the first one begins."""
     names = [run.name for run in runs]
     double = next((name for name, times in Counter(names).items() if times > 1), None)
@@ -146,11 +168,13 @@ def _check(runs: Sequence[Run], workers: int | None, ray: str | None, gpus_per_r
         raise InputError(f"The number of retries cannot be negative; got {retries}.")
     if not 0 <= gpus_per_run <= 1:
         raise InputError(f"A run uses one GPU or a share of one, 0 to 1; got {gpus_per_run}.")
+    if ray is not None and slurm is not None:
+        raise InputError("A sweep runs on Ray or on Slurm; leave one of them off.")
     if gpus_per_run and ray is None:
         raise InputError("GPUs are dealt out by Ray; add --ray local for those of this machine.")
     made = {name: problem(name) for name in dict.fromkeys(run.settings.problem for run in runs)}
     for settings in (run.settings for run in runs):
-        if ray is None:  # the nodes of a cluster may have more
+        if ray is None and slurm is None:  # the nodes of a cluster may have more
             check_machine(made[settings.problem], settings)
         engine_kind(settings.engine)
         look_up(settings.network, networks(), "network")

@@ -187,8 +187,11 @@ def _listen(jobs: queue.SimpleQueue[dict[str, Any] | None], busy: threading.Lock
         jobs.put(json.loads(line))
     jobs.put(None)
     if not busy.acquire(blocking=False):
-        # To the main thread, as a signal that another thread gets does not wake it.
-        signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGTERM)
+        if hasattr(signal, "pthread_kill"):
+            # To the main thread, as a signal that another thread gets does not wake it.
+            signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGTERM)
+        else:  # on Windows
+            signal.raise_signal(signal.SIGTERM)
 
 
 def _answered(job: dict[str, Any]) -> dict[str, Any] | None:

@@ -1,0 +1,53 @@
+"""Scripts of DeepXDE and PINA before and after one line: CPU milliseconds a training step, single precision.
+
+    cd benchmarks && ../.venv/bin/python -m peers.environments deepxde pina
+    cd benchmarks && ../.venv/bin/python -m adapters [--steps 50] [--rounds 7] [--out ../out/adapters.json]
+
+On one thread. Both train in turn, a round of steps each; the ratio is the median over the rounds. The losses that both
+end with are compared: they differ by rounding, which training makes larger. DeepXDE's steps are those of its training
+loop, PINA's are epochs of its trainer, with all that Lightning does around them.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+from peers.environments import ROOT, python, reason_missing
+
+
+def main() -> None:
+    """Measure, and show a table."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
+    parser.add_argument("--steps", type=int, default=50)
+    parser.add_argument("--rounds", type=int, default=7)
+    parser.add_argument("--peers", nargs="+", choices=["deepxde", "pina"], default=["deepxde", "pina"])
+    parser.add_argument("--out", type=Path, default=ROOT / "out" / "adapters.json")
+    chosen = parser.parse_args()
+    found = []
+    print("| | before, ms | after, ms | ratio | losses apart |\n|---|---:|---:|---:|---:|")
+    for peer in chosen.peers:
+        if reason_missing(peer) is not None:
+            sys.exit(f"{peer}: {reason_missing(peer)}")
+        command = [python(peer), "-m", f"peers.adapted_{peer}", str(chosen.steps), str(chosen.rounds)]
+        told = {"PYTHONPATH": os.pathsep.join([str(ROOT), str(ROOT / "benchmarks")]), "OMP_NUM_THREADS": "1"}
+        worker = subprocess.Popen(command, env=os.environ | told, stdout=subprocess.PIPE, text=True)
+        assert worker.stdout is not None
+        for line in worker.stdout:
+            if line.startswith("REPORT "):
+                row = json.loads(line.removeprefix("REPORT "))
+                found.append({"peer": peer, **row})
+                times = f"{1e3 * row['before']:.1f} | {1e3 * row['after']:.1f} | {row['ratio']:.2f}"
+                print(f"| {peer}: {row['case']} | {times} | {row['losses apart']:.1e} |", flush=True)
+        if worker.wait():
+            sys.exit(f"{peer} failed.")
+    chosen.out.parent.mkdir(parents=True, exist_ok=True)
+    chosen.out.write_text(json.dumps(found, indent=2), encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,50 @@
+"""The error against the CPU seconds of training, noted while a script trains; looks at the error do not count."""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+
+
+class Stopwatch:
+    """Started by the script when it has imported what it needs; told where to write by the driver.
+
+    Args:
+        every: CPU seconds between looks.
+    """
+
+    def __init__(self, every: float = 1.0):
+        arrays = np.load(os.environ["REFERENCE"])
+        self.points, self.values = arrays["points"], arrays["values"]
+        self.out, self.cap = Path(os.environ["OUT"]), float(os.environ["CAP"])
+        self.every, self.curve = every, [[0.0, float("nan")]]
+        self.looking = 0.0
+        self.start = time.process_time()
+
+    @property
+    def seconds(self) -> float:
+        """CPU seconds of all threads since the start, without the looks."""
+        return time.process_time() - self.start - self.looking
+
+    def look(self, predict: Callable[[np.ndarray], np.ndarray], now: bool = False) -> bool:
+        """Note the error if it is time to; True when the time is over."""
+        seconds = self.seconds
+        if now or seconds - self.curve[-1][0] >= self.every:
+            began = time.process_time()
+            found = np.asarray(predict(self.points), dtype=np.float64).reshape(self.values.shape)
+            error = float(np.linalg.norm(found - self.values) / np.linalg.norm(self.values))
+            self.curve.append([seconds, error])
+            self.looking += time.process_time() - began
+        return seconds >= self.cap
+
+    def write(self, predict: Callable[[np.ndarray], np.ndarray]) -> None:
+        """Note the last error, and write all of them."""
+        self.look(predict, now=True)
+        temporary = self.out.with_suffix(".unfinished")
+        temporary.write_text(json.dumps({"cap": self.cap, "curve": self.curve[1:]}), encoding="utf-8")
+        temporary.replace(self.out)

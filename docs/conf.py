@@ -1,0 +1,59 @@
+"""The documentation site: `make docs` builds it, and a warning is an error."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[1]
+sys.path.insert(0, str(ROOT))
+
+import dudx  # noqa: E402  (from this repository)
+
+project = "dudx"
+author = "The dudx authors"
+copyright = "2026, the dudx authors"
+release = version = dudx.__version__
+
+extensions = ["myst_parser", "sphinx.ext.autodoc", "sphinx.ext.napoleon", "sphinx.ext.viewcode", "sphinx_copybutton"]
+exclude_patterns = ["_build"]
+nitpicky = False
+
+myst_enable_extensions = ["attrs_inline", "colon_fence", "dollarmath", "fieldlist"]
+myst_heading_anchors = 3
+
+autodoc_member_order = "bysource"
+autodoc_typehints = "description"
+autodoc_typehints_description_target = "documented"
+autodoc_class_signature = "mixed"
+napoleon_google_docstring = True
+napoleon_numpy_docstring = False
+# In docstrings, names of the library stand in single backquotes, as they would in Markdown.
+default_role = "code"
+
+html_theme = "furo"
+html_title = f"dudx {version}"
+html_extra_path = ["../results/cpu/report.html"]
+html_theme_options = {
+    "light_css_variables": {"color-brand-primary": "#1f5fa8", "color-brand-content": "#1f5fa8"},
+    "dark_css_variables": {"color-brand-primary": "#7fb2ec", "color-brand-content": "#7fb2ec"},
+}
+copybutton_prompt_text = r">>> |\.\.\. |\$ "
+copybutton_prompt_is_regexp = True
+
+
+def fences(app: object, what: str, name: str, obj: object, options: object, lines: list[str]) -> None:
+    """Blocks of code between fences, as Markdown has them, in the way that docstrings are read here."""
+    inside, written = False, []
+    for line in lines:
+        if line.strip().startswith("```"):
+            inside = not inside
+            written += [".. code-block:: python", ""] if inside else [""]
+        else:
+            written.append(f"    {line}" if inside else line)
+    lines[:] = written
+
+
+def setup(app: object) -> None:
+    """Before Google's sections are understood, at the priority 500."""
+    app.connect("autodoc-process-docstring", fences, priority=400)  # type: ignore[attr-defined]

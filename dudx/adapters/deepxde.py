@@ -1,0 +1,232 @@
+"""DeepXDE scripts (PyTorch backend), served by dudx: `accelerate(model)` after `model.compile(...)`.
+
+    import dudx.adapters.deepxde as faster
+
+    model.compile("adam", lr=1e-3)
+    faster.accelerate(model)
+    model.train(iterations=10000)
+
+While a training step runs, the pde sees fields for the network's outputs, whose derivatives an engine computes
+together, and the network itself is evaluated only where conditions look at it. Everything else (conditions, callbacks,
+tests, predictions, saving, another `model.compile`) goes on as before.
+"""
+# A checker takes the package for this very file.
+# pyright: reportMissingImports=false, reportAttributeAccessIssue=false, reportCallIssue=false
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import deepxde
+import torch
+from deepxde.gradients import gradients_reverse
+from torch import Tensor
+
+from dudx.adapters.columns import Columns, beside, fields_of
+from dudx.adapters.served import must_agree, runs_as_before, with_parameters
+from dudx.engines.autodiff import AD
+from dudx.engines.base import Engine
+from dudx.engines.taylor.engine import Taylor
+from dudx.errors import InputError
+from dudx.fields import Field
+from dudx.residual import Residual
+
+#: The kinds of data whose points are those of the conditions followed by those of the equation.
+_DATA = (deepxde.data.PDE, deepxde.data.TimePDE)
+_WHAT = "This DeepXDE model"
+
+
+def accelerate(model: Any, engine: Engine | None = None, compile: bool = True) -> None:
+    """Let an engine differentiate the equation of a DeepXDE model in every training step from now on.
+
+    Before the first step all losses are computed both ways and compared. Where they differ, or the equation cannot be
+    recorded, one sentence says so (`AdapterWarning`), and the model trains as before. What DeepXDE displays, tests and
+    predicts is always computed by itself.
+
+    Args:
+        model: a `deepxde.Model` that has been compiled.
+        engine: how to differentiate; None is `Taylor()`. One without steps is calibrated before the first step; call
+            `accelerate` again to calibrate it for the network as it is then.
+        compile: compile network, derivatives and equation into one graph, which takes seconds at the first step.
+    """
+    if not isinstance(model, deepxde.Model):
+        raise InputError(f"accelerate takes a deepxde.Model; got {type(model).__name__}.")
+    if getattr(model, "opt_name", None) is None:
+        raise InputError("Call model.compile(...) before accelerate(model).")
+    if engine is not None and not isinstance(engine, Engine):
+        raise InputError(f"The engine must be an instance such as dudx.Taylor(); got {engine!r}.")
+    model.__dict__.pop("_train_step", None)
+    reason = _obstacle(model)
+    if reason is None:
+        model._train_step = _Step(model, engine or Taylor(), compile)
+    else:
+        runs_as_before(_WHAT, reason)
+
+
+def _obstacle(model: Any) -> str | None:
+    """Why a model is left alone, in a sentence."""
+    if deepxde.backend.backend_name != "pytorch":
+        return f"its backend is {deepxde.backend.backend_name}, and an adapter there is only for pytorch"
+    if type(model.data) not in _DATA:
+        return f"its data is {type(model.data).__name__}, and an adapter there is only for PDE and TimePDE"
+    if model.data.pde is None:
+        return "it has no pde"
+    if deepxde.config.autodiff != "reverse":
+        return "it differentiates in forward mode, deepxde.config.set_default_autodiff('reverse') changes that"
+    if deepxde.config.mixed:
+        return "it computes in mixed precision"
+    if model.net._forward_hooks or model.net._forward_pre_hooks:
+        return "its network has forward hooks"
+    return None
+
+
+class _Step:
+    """A model's training step, in the place of `model._train_step`, where it stays when the model is compiled again."""
+
+    def __init__(self, model: Any, engine: Engine, compile: bool):
+        self.model, self.engine, self.compile = model, engine, compile
+        self.plain = model._train_step
+        #: The equation and the network that were recorded.
+        self.known: tuple[Any, Any] | None = None
+        self.equation: _Equation | None = None
+
+    def __call__(self, *points: Any) -> None:
+        known = (self.model.data.pde, self.model.net)
+        if self.known is None or any(one is not other for one, other in zip(known, self.known, strict=True)):
+            self.known, self.equation = known, self._recorded(points)
+        if self.equation is None:
+            self.plain(*points)
+            return
+        with self.equation.served(compiled=self.model.opt_name != "NNCG"):  # which differentiates the loss twice
+            self.plain(*points)
+
+    def _recorded(self, points: tuple[Any, ...]) -> _Equation | None:
+        """The equation, once it gives the losses that the script has by itself."""
+        losses = self.model.outputs_losses_train
+        with torch.random.fork_rng():  # a look at the losses shall not change what the script draws next
+            theirs = losses(*points)[1].detach()
+            try:
+                slow = _Equation(self.model, AD(), compile=False)
+                with slow.served():
+                    must_agree(list(losses(*points)[1]), list(theirs), "its losses")
+                slow.engine = slow.calibrated(self.engine)
+                with slow.served():
+                    found = losses(*points)[1]  # an engine may lack a rule for something in the network
+                if not self.engine.approximate:
+                    must_agree(list(found), list(theirs), "its losses")
+                return _Equation(self.model, slow.engine, self.compile)
+            except Exception as why:  # whatever went wrong, the script goes on without us
+                runs_as_before(_WHAT, why)
+                return None
+
+
+class _Equation:
+    """The pde of a model as a residual at the points inside; in the place of the pde while it is served."""
+
+    def __init__(self, model: Any, engine: Engine, compile: bool):
+        self.data, self.net, self.engine, self.compile = model.data, model.net, engine, compile
+        self.pde = self.data.pde
+        #: The network itself, whatever stands in its place.
+        self.forward = self.net.forward
+        self.with_auxiliary = deepxde.utils.get_num_args(self.pde) == 3
+        self.residuals: dict[bool, Residual] = {}
+        #: The last call, for calibration.
+        self.inside: dict[str, Tensor] = {}
+
+    @contextmanager
+    def served(self, compiled: bool = True) -> Iterator[None]:
+        """Stand in for the pde and the network."""
+
+        def two(x: Tensor, y: Tensor) -> list[Tensor]:
+            return self._everywhere(compiled, x)
+
+        def three(x: Tensor, y: Tensor, auxiliary: Tensor) -> list[Tensor]:
+            return self._everywhere(compiled, x, auxiliary)
+
+        self.data.pde, self.net.forward = three if self.with_auxiliary else two, self._at_conditions
+        try:
+            with _fields_differentiated():
+                yield
+        finally:
+            self.data.pde = self.pde
+            del self.net.forward
+
+    def calibrated(self, engine: Engine) -> Engine:
+        """The engine with its steps set for the network at the points of the last call."""
+        points = self.inside["points"]
+        return engine.calibrated(self.forward, points, self._residual(False).operators(points, **self.inside))
+
+    def _at_conditions(self, x: Tensor) -> Tensor:
+        """The network's outputs where conditions look at them, followed by zeros for the other points."""
+        y = self.forward(x[: max(sum(self.data.num_bcs), 1)])
+        return torch.cat([y, y.new_zeros(len(x) - len(y), y.shape[1])])
+
+    def _everywhere(self, compiled: bool, x: Tensor, auxiliary: Tensor | None = None) -> list[Tensor]:
+        """The residuals inside, with zeros for the points of conditions, which DeepXDE does not look at."""
+        outside = sum(self.data.num_bcs)
+        self.inside = {"points": x.detach()[outside:]}
+        if auxiliary is not None:
+            self.inside["auxiliary"] = auxiliary[outside:]
+        residual = self._residual(self.compile and compiled)
+        found = residual(self.forward, self.inside["points"], self.engine, **self.inside)
+        return [torch.cat([one.new_zeros(outside, 1), one]) for one in found]
+
+    def _residual(self, compiled: bool) -> Residual:
+        if compiled not in self.residuals:
+            with torch.no_grad():
+                point = self.inside["points"][:1]
+                outputs = [f"u{i}" for i in range(self.forward(point).shape[1])]
+            function = with_parameters([*outputs, *self.inside], self._of_fields)
+            inputs = [f"x{j}" for j in range(point.shape[1])]
+            self.residuals[compiled] = Residual(function, inputs, data=tuple(self.inside), compile=compiled)
+        return self.residuals[compiled]
+
+    def _of_fields(self, points: Tensor, auxiliary: Tensor | None = None, **outputs: Field) -> tuple[Any, ...]:
+        y = beside(list(outputs.values()))
+        found = self.pde(points, y, auxiliary) if self.with_auxiliary else self.pde(points, y)
+        return tuple(found) if isinstance(found, list | tuple) else (found,)
+
+
+# -- dde.grad of fields ---------------------------------------------------------------------------------------------
+
+
+def _jacobian(ys: Field | Columns, i: int | None = None, j: int | None = None) -> Field | Columns:
+    """As `dde.grad.jacobian` in reverse mode: an entry, or a row where `j` is None."""
+    fields = fields_of(ys)
+    inputs = fields[0]._values.inputs
+    if i is None and len(fields) > 1:
+        raise InputError("dde.grad.jacobian of several outputs needs i")
+    field = fields[i or 0]
+    return beside([field.d(name) for name in inputs]) if j is None else field.d(inputs[j])
+
+
+def _hessian(ys: Field | Columns, component: int = 0, i: int = 0, j: int = 0) -> Field:
+    """As `dde.grad.hessian`."""
+    field = fields_of(ys)[component]
+    inputs = field._values.inputs
+    return field.d(inputs[i], inputs[j])
+
+
+class _Store:
+    """In the place of DeepXDE's store of Jacobians or Hessians, through which every call of `dde.grad` goes."""
+
+    def __init__(self, plain: Any, of_fields: Callable[..., Any]):
+        self.plain, self.of_fields = plain, of_fields
+        self.clear = plain.clear
+
+    def __call__(self, ys: Any, xs: Tensor, **which: Any) -> Any:
+        return self.of_fields(ys, **which) if isinstance(ys, Field | Columns) else self.plain(ys, xs, **which)
+
+
+@contextmanager
+def _fields_differentiated() -> Iterator[None]:
+    jacobian: Any = gradients_reverse.jacobian
+    hessian: Any = gradients_reverse.hessian
+    jacobians, hessians = jacobian._Jacobians, hessian._Hessians
+    jacobian._Jacobians, hessian._Hessians = _Store(jacobians, _jacobian), _Store(hessians, _hessian)
+    try:
+        yield
+    finally:
+        jacobian._Jacobians, hessian._Hessians = jacobians, hessians

@@ -1,0 +1,86 @@
+"""Points with named columns, as PINA's networks may ask for them: a tensor, or what an engine sends instead."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from torch import nn
+
+
+class Labelled:
+    """A value whose columns have names: `extract` takes some of them, everything else is done to the value itself."""
+
+    def __init__(self, value: Any, labels: Sequence[str]):
+        self.value, self.labels = value, list(labels)
+
+    def extract(self, wanted: str | Sequence[str]) -> Any:
+        """The columns of these names, in this order; without names, as arithmetic leaves nothing to name."""
+        names = [wanted] if isinstance(wanted, str) else list(wanted)
+        columns = [self.labels.index(name) for name in names]
+        if len(columns) == 1:
+            return self.value[:, columns[0] : columns[0] + 1]
+        return self.value[:, columns]
+
+    @classmethod
+    def __torch_function__(cls, function: Callable, types: object, args: tuple = (), kwargs: dict | None = None) -> Any:
+        return function(*_values(args), **_values(kwargs or {}))
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.value, name)
+
+    def __getitem__(self, key: Any) -> Any:
+        if isinstance(key, str) or (isinstance(key, list) and all(isinstance(name, str) for name in key)):
+            return self.extract(key)
+        return self.value[key]
+
+    def __add__(self, other: Any) -> Any:
+        return self.value + _values(other)
+
+    def __radd__(self, other: Any) -> Any:
+        return other + self.value
+
+    def __sub__(self, other: Any) -> Any:
+        return self.value - _values(other)
+
+    def __rsub__(self, other: Any) -> Any:
+        return other - self.value
+
+    def __mul__(self, other: Any) -> Any:
+        return self.value * _values(other)
+
+    def __rmul__(self, other: Any) -> Any:
+        return other * self.value
+
+    def __truediv__(self, other: Any) -> Any:
+        return self.value / _values(other)
+
+    def __rtruediv__(self, other: Any) -> Any:
+        return other / self.value
+
+    def __pow__(self, other: Any) -> Any:
+        return self.value ** _values(other)
+
+    def __neg__(self) -> Any:
+        return -self.value
+
+
+def _values(given: Any) -> Any:
+    if isinstance(given, Labelled):
+        return given.value
+    if isinstance(given, tuple | list):
+        return type(given)(_values(item) for item in given)
+    if isinstance(given, dict):
+        return {key: _values(item) for key, item in given.items()}
+    return given
+
+
+class LabelledNetwork(nn.Module):
+    """A network of labelled points as one of plain points, so that any engine can differentiate it."""
+
+    def __init__(self, network: nn.Module, labels: Sequence[str]):
+        super().__init__()
+        self.network, self.labels = network, list(labels)
+
+    def forward(self, x: Any) -> Any:
+        return _values(self.network(Labelled(x, self.labels)))

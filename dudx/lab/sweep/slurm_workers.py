@@ -1,0 +1,106 @@
+"""Runs on a Slurm cluster: each is a job of its own, submitted by submitit and trained in the sweep's own folder.
+
+The nodes see that folder, as they do on clusters of this kind. A job that dies, by its time limit or with its node, is
+submitted again and goes on from its last checkpoint.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import sys
+import time
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from dudx.errors import DudxError, InputError, first_line
+from dudx.lab.sweep.runs import Run, Work, execute, sentence, write_death
+
+#: Where submitit keeps what it sends and what jobs print.
+JOBS = "jobs"
+_SECONDS_BETWEEN_LOOKS = 1.0
+#: How long a run may take to finish its epoch when it is stopped.
+_PATIENCE = 120.0
+
+
+def work(runs: Sequence[Run], folder: Path, options: Mapping[str, Any], workers: int | None, retries: int) -> Work:
+    """Have the runs done by jobs."""
+    executor = _executor(folder / JOBS, options, max(run.settings.threads or 1 for run in runs))
+    path = [os.path.abspath(entry) for entry in sys.path]
+    waiting, flying, deaths = list(reversed(runs)), {}, Counter()
+    try:
+        while waiting or flying:
+            while waiting and (workers is None or len(flying) < workers):
+                run = waiting.pop()
+                flying[executor.submit(_execute, run, (folder / run.name).resolve(), path)] = run
+            for job in [job for job in flying if job.done()]:
+                run = flying.pop(job)
+                reason, death = _ended(job)
+                deaths[run.name] += death is not None
+                if death is not None and deaths[run.name] <= retries:
+                    waiting.append(run)
+                    continue
+                if death is not None:
+                    write_death(folder / run.name, 1 + retries, death)
+                yield run, reason
+            time.sleep(_SECONDS_BETWEEN_LOOKS if flying else 0)
+    finally:
+        for job in flying:
+            job.cancel(check=False)  # politely: the run finishes its epoch and saves
+        until = time.monotonic() + _PATIENCE
+        while any(not job.done() for job in flying) and time.monotonic() < until:
+            time.sleep(_SECONDS_BETWEEN_LOOKS)
+
+
+def _ended(job: Any) -> tuple[str | None, str | None]:
+    """What a job says went wrong, and how it died if it did."""
+    error = job.exception()
+    if error is not None:
+        return None, f"the state {job.state} ({first_line(error)})"
+    status, reason = job.result()
+    return reason, "a polite signal" if status == "interrupted" else None
+
+
+def _execute(run: Run, folder: Path, path: list[str]) -> tuple[str, str | None]:
+    """The job: as a worker of this machine does it."""
+    sys.path.extend(entry for entry in path if entry not in sys.path)
+    try:
+        return execute(run, folder).status, None
+    except DudxError as error:
+        return "failed", sentence(error)
+
+
+def _executor(folder: Path, options: Mapping[str, Any], threads: int) -> Any:
+    try:
+        import submitit  # type: ignore[import-not-found]
+    except ImportError as error:
+        raise InputError("submitit is not installed: pip install 'dudx[cluster]', or leave --slurm off.") from error
+    chosen = dict(options)
+    cluster = chosen.pop("cluster", "slurm")
+    try:
+        executor = submitit.AutoExecutor(folder=str(folder), cluster=cluster)
+        defaults = {"name": "dudx", "timeout_min": 24 * 60, "cpus_per_task": threads}
+        executor.update_parameters(**(defaults | chosen))
+    except (RuntimeError, ValueError, NameError, TypeError) as error:
+        raise InputError(f"Jobs cannot be submitted to {cluster!r}: {first_line(error)}.") from error
+    return executor
+
+
+def parsed(text: str) -> dict[str, Any]:
+    """What is asked of Slurm: `timeout_min=60,slurm_partition=gpu`; `local` stands for this machine."""
+    found: dict[str, Any] = {}
+    for part in filter(None, (part.strip() for part in text.split(","))):
+        name, equals, value = part.partition("=")
+        if part == "local":
+            found["cluster"] = "local"
+        elif not equals or not name.isidentifier():
+            raise InputError(
+                f"--slurm reads local, or options such as timeout_min=60,slurm_partition=cpu; got {part!r}."
+            )
+        else:
+            found[name] = value
+            with contextlib.suppress(ValueError):
+                found[name] = int(value)
+    return found

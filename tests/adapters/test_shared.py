@@ -1,0 +1,84 @@
+"""What the adapters share, which needs none of the packages they are for."""
+
+import pytest
+import torch
+
+from dudx import AD, InputError, Residual, Taylor
+from dudx.adapters.columns import Columns, beside, fields_of
+from dudx.adapters.labels import Labelled, LabelledNetwork
+from dudx.adapters.served import AdapterWarning, must_agree, runs_as_before, with_parameters
+
+X = torch.linspace(0.1, 1, 20, dtype=torch.float64).reshape(10, 2)
+
+
+def network(x):
+    return torch.cat([x[:, :1] ** 2 * x[:, 1:], torch.sin(x[:, 1:])], dim=1)
+
+
+def of_columns(function):
+    """A residual of both outputs side by side."""
+    return Residual(with_parameters(["u", "v"], lambda u, v: function(Columns([u, v]))), inputs=("x", "y"))
+
+
+@pytest.mark.parametrize("engine", [AD(), Taylor()])
+def test_columns_of_columns_can_be_differentiated(engine):
+    found = of_columns(lambda y: fields_of(y[:, 0:1])[0].x + fields_of(y[:, 1:])[0].yy)(network, X, engine)
+    torch.testing.assert_close(found, 2 * X[:, :1] * X[:, 1:] - torch.sin(X[:, 1:]))
+
+
+@pytest.mark.parametrize(
+    "function",
+    [
+        lambda y: (y * 2).sum(1, keepdim=True),
+        lambda y: torch.sum(y + y, dim=1, keepdim=True),
+        lambda y: (y / 0.5)[:, 0:1] + (2 - (-y + 2))[:, 1:] + y[:, 1].unsqueeze(1),
+        lambda y: 2 * y[:, 0:1] + torch.cat([y, y], dim=1)[:, 3:] + (1 / (1 / y))[:, 1:],
+    ],
+)
+def test_in_any_other_use_columns_are_a_tensor(function):
+    torch.testing.assert_close(of_columns(function)(network, X, AD()), 2 * network(X).sum(1, keepdim=True))
+
+
+def test_columns_refuse_branches():
+    with pytest.raises(InputError, match="cannot branch"):
+        of_columns(lambda y: y[:, 0:1] if y else y[:, 1:2])(network, X, AD())
+
+
+def test_one_field_stays_a_field():
+    residual = Residual(with_parameters(["u"], lambda u: beside([u])[:, 0:1].xx), inputs=("x", "y"))
+    torch.testing.assert_close(residual(lambda x: x[:, :1] ** 3, X, Taylor()), 6 * X[:, :1])
+
+
+class Hard(torch.nn.Module):
+    def forward(self, x):
+        hard = x.extract(["x"]) * x.extract(["y"]) * x["x"] + (x * 2)[:, :1] - 2 * x.extract("x")
+        return hard + torch.sin(x.extract(["y", "x"]))[:, :1] - (1 - x.extract("x"))
+
+
+@pytest.mark.parametrize(("engine", "compile"), [(AD(), False), (Taylor(), False), (Taylor(), True)])
+def test_a_network_may_ask_for_columns_by_name(engine, compile):
+    residual = Residual(lambda u: u.xx + u.yy, inputs=("x", "y"), compile=compile)
+    found = residual(LabelledNetwork(Hard(), ["x", "y"]), X, engine)
+    torch.testing.assert_close(found, 2 * X[:, 1:] - torch.sin(X[:, 1:]))
+
+
+def test_an_unknown_column_is_an_error():
+    with pytest.raises(ValueError, match="z"):
+        Labelled(X, ["x", "y"]).extract("z")
+
+
+def test_disagreement_is_noticed():
+    must_agree([X], [X.clone()], "residuals")
+    with pytest.raises(InputError, match="differ"):
+        must_agree([X + 1e-6], [X], "residuals")
+    with pytest.raises(InputError, match="differ"):
+        must_agree([X * float("nan")], [X], "residuals")
+    with pytest.raises(InputError, match="shape"):
+        must_agree([X[:, :1]], [X], "residuals")
+    with pytest.raises(InputError, match="recorded there are 0"):
+        must_agree([], [X], "residuals")
+
+
+def test_the_sentence_names_the_reason():
+    with pytest.warns(AdapterWarning, match=r"^This runs as before, without dudx: there is a reason\.$"):
+        runs_as_before("This", InputError("there is a reason."))
