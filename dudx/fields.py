@@ -122,7 +122,7 @@ class Field:
                 return self._differentiated(D(*axes))
             linear = self._linear.remember(name, self._linear.differentiated(D(*axes)))
         elif isinstance(self._computed, Tensor):
-            return self._differentiated(D(*axes_named(name, self._values.inputs)))
+            return self._differentiated(D(*(axes_named(name, self._values.inputs) or ())))
         return Field(self._values, linear)
 
     def _method(self, name: str) -> Any:

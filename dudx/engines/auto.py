@@ -141,7 +141,7 @@ def _fastest(engines: Sequence[Engine], model: Model, x: Tensor, operators: Sequ
     refusals: list[UnsupportedError] = []
     for number, engine in enumerate(engines):
         try:
-            with unobserved(model, x.device):
+            with unobserved(model):
                 _step(engine, model, x, operators)  # warm
                 start = time.perf_counter()
                 _step(engine, model, x, operators)

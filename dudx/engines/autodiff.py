@@ -93,9 +93,7 @@ def _in_transform(model: Model, x: Tensor, operators: tuple[Operator, ...]) -> l
         return lambda x: gradient(x)[:, term.axes[number]]
 
     def derived(column: int, term: Term) -> Tensor:
-        def function(x: Tensor) -> Tensor:
-            return checks.forward(model, x)[:, column]
-
+        function: Model = lambda x: checks.forward(model, x)[:, column]  # noqa: E731
         for number in range(term.order):
             function = once(function, term, number)
         return function(x)

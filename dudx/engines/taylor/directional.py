@@ -156,8 +156,8 @@ def _pulled_back(function: Function, vector: Sequence[Tensor]) -> Function:
     """The gradient is linear in what it is multiplied with: its own gradient there is the derivative."""
 
     def derivative(*point: Tensor) -> tuple[Tensor, ...]:
-        results, pull = vjp(function, *point)
-        _, push = vjp(lambda *weights: pull(weights), *(torch.zeros_like(result) for result in results))
+        results, pull = vjp(function, *point)[:2]
+        push = vjp(lambda *weights: pull(weights), *(torch.zeros_like(result) for result in results))[1]
         return push(tuple(vector))
 
     return derivative
@@ -204,7 +204,8 @@ def _nested(once: Callable[..., Function], function: Function, point: Sequence[T
 def _batched(once: Callable[..., Function], function: Function, point: Sequence[Tensor], vectors: Vectors) -> list:
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", message="There is a performance drop", category=UserWarning)
-        return list(vmap(lambda *row: _nested(once, function, point, row), randomness="same")(*vectors))
+        of_row: Callable[..., tuple] = lambda *row: _nested(once, function, point, row)  # noqa: E731
+        return list(vmap(of_row, randomness="same")(*vectors))
 
 
 def _one_by_one(once: Callable[..., Function], function: Function, point: Sequence[Tensor], vectors: Vectors) -> list:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from functools import cached_property, lru_cache, partial
+from functools import cached_property, lru_cache
 from typing import Any
 
 import torch
@@ -114,7 +114,11 @@ class _Plan:
             u = checks.forward(model, x)
             return in_common_format([reading.value * u for reading in self.readings], x.dtype, u.dtype)
         jet = Jet(self.layout, x, self._streams(x, *tensors))
-        u = checks.forward(partial(output_of, model), jet, kinds=(Jet, Tensor))
+        u = checks.forward(
+            lambda jet: output_of(model, jet),
+            jet,  # type: ignore[arg-type]
+            kinds=(Jet, Tensor),
+        )
         if isinstance(u, Tensor):  # a constant: nothing in it depends on x
             u = constant(jet, u)
         results = [self._read(reading, u) for reading in self.readings]

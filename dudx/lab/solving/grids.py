@@ -51,7 +51,7 @@ class Grid:
     def to_xarray(self) -> Any:
         """The same as an `xarray.Dataset`, with xarray installed."""
         try:
-            import xarray
+            import xarray  # type: ignore[import-not-found]
         except ImportError as error:
             raise InputError("xarray is not installed: pip install xarray, or use `arrays`.") from error
         return xarray.Dataset({n: (tuple(self.axes), v) for n, v in self.values.items()}, dict(self.axes))

@@ -39,7 +39,7 @@ def derivatives_of(function: Callable[[Tensor], Tensor], x: Tensor, orders: int)
             return lambda x: (function(x),)
 
         def known(x: Tensor) -> tuple[Tensor, ...]:
-            values, slopes = jvp(up_to(order - 1), (x,), (torch.ones_like(x),))
+            values, slopes = jvp(up_to(order - 1), (x,), (torch.ones_like(x),))[:2]
             return (*values, slopes[-1])
 
         return known

@@ -42,7 +42,9 @@ def vector_norm(
     size = torch.abs(x)
     if abs(ord) == math.inf:
         return torch.amax(size, axes, keepdim) if ord > 0 else torch.amin(size, axes, keepdim)  # type: ignore[return-value]
-    return (size**ord).sum(axes, keepdim=keepdim) ** (1 / ord) if ord != 1 else size.sum(axes, keepdim=keepdim)
+    if ord == 1:
+        return size.sum(axes, keepdim=keepdim)  # type: ignore[return-value]
+    return (size**ord).sum(axes, keepdim=keepdim) ** (1 / ord)  # type: ignore[return-value]
 
 
 @taylor_rule(torch.var, Tensor.var)
