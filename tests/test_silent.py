@@ -133,6 +133,18 @@ def _norm(h: Tensor) -> Tensor:
     return (h - h.mean(1, keepdim=True)) / (h.var(1, keepdim=True, correction=0) + 1e-5).sqrt()
 
 
+def _group_norm(h: Tensor) -> Tensor:
+    return _norm(h.reshape(-1, 4)).reshape(-1, 8)
+
+
+def _instance_norm(h: Tensor) -> Tensor:
+    return F.instance_norm(h.reshape(-1, 2, 4)).reshape(-1, 8)
+
+
+def _rms_norm(h: Tensor) -> Tensor:
+    return h / (h.square().mean(1, keepdim=True) + 1e-5).sqrt()
+
+
 def _attention(h: Tensor) -> Tensor:
     tokens = h.reshape(-1, 4, 2)
     return F.scaled_dot_product_attention(tokens, tokens, tokens).reshape(-1, 8)
@@ -213,6 +225,9 @@ TRAPS: dict[str, Callable[[], tuple[Any, nn.Module]]] = {
     "norm's kernel in a trace": lambda: _traced(_fused_layer_norm, _norm),
     "norm in a script": _scripted,
     "norm in an export": _exported,
+    "group norm in a trace": lambda: _traced(lambda h: F.group_norm(h, 2), _group_norm),
+    "instance norm in a trace": lambda: _traced(_instance_norm, _group_norm),
+    "rms norm in a trace": lambda: _traced(lambda h: F.rms_norm(h, [8], eps=1e-5), _rms_norm),
     "attention": lambda: _pair(_attention, _attention_by_hand),
     "attention in a trace": lambda: _traced(_attention, _attention_by_hand),
     "function with a backward of its own": lambda: _pair(Cubed.apply, lambda h: h**3),
@@ -233,6 +248,10 @@ TRAPS: dict[str, Callable[[], tuple[Any, nn.Module]]] = {
     "detached": lambda: _pair(lambda h: torch.tanh(h.detach()), torch.tanh),
     "detached in one variable": _partly_detached,
     "function without derivative": lambda: _fixed("bessel_j0", _bessel_j0),
+    "function without derivative, in a sum": lambda: _pair(lambda h: 0 * h + torch.special.bessel_j0(h), _bessel_j0),
+    "function without derivative, beside one": lambda: _pair(
+        lambda h: h + torch.special.bessel_j0(h), lambda h: h + _bessel_j0(h)
+    ),
     "layer replaced between calls": _replaced_layer,
 }
 
@@ -240,7 +259,8 @@ TRAPS: dict[str, Callable[[], tuple[Any, nn.Module]]] = {
 #: Networks that keep gradients from their parameters themselves, whatever is computed of them.
 THEIR_OWN_GRADIENTS = {
     "straight-through gradient", "written to .data", "no graph at all", "no graph in a layer", "through numpy",
-    "detached", "function without derivative",
+    "detached", "function without derivative", "function without derivative, in a sum",
+    "function without derivative, beside one",
 }  # fmt: skip
 
 

@@ -10,10 +10,10 @@ from torch import Tensor
 
 from dudx.checks import Model
 from dudx.engines.base import Engine
-from dudx.errors import ModelError, UnsupportedError
+from dudx.errors import UnsupportedError
 from dudx.network.numbers import Kernels
 from dudx.network.pointwise import Pointwise
-from dudx.network.probes import GOLDEN, at_rest
+from dudx.network.probes import GOLDEN, at_rest, in_general_position
 from dudx.network.sandbox import output_of, unobserved
 from dudx.operators import Along, D, fitting
 
@@ -53,10 +53,17 @@ class Trial:
         self.moving: list[Any] = [slice(i, i + 1) for i in range(_MOVING)] if alone else [slice(None)]
 
     def still_moves(self, columns: Tensor) -> bool:
-        """Whether some of these outputs (m,), whose derivatives are zero at all points, move when the points do."""
-        zero = torch.zeros_like(self._at_moving(output_of(self.model, self.rows)))
+        """Whether some of these outputs (m,), whose derivatives are zero at all points, move when the points do.
+
+        The rows are elsewhere than the points, so that none is special, as one at the time zero or at a kink may be:
+        what is lost to an engine is zero there too.
+        """
+        slope = self._at_moving(self.derivatives(self.rows, 1)[1])
+        columns = columns & (slope == 0).all(0)
+        if not bool(columns.any()):
+            return False
         sides = [self._moved(share, lambda rows: [output_of(self.model, rows)])[0] for share in (1, -1, 0.5, -0.5)]
-        return bool((self._contradicts(zero, sides) & columns).any())
+        return bool((self._contradicts(slope, sides) & columns).any())
 
     def contradicted(self, order: int) -> int | None:
         """The lowest order, up to the one given, at which derivatives are not what the order below does."""
@@ -98,17 +105,13 @@ class Trial:
 
 
 def some_of(model: Model, x: Tensor) -> Tensor:
-    """A few of the points, or all where the model takes no other number of rows."""
-    if isinstance(model, Pointwise):
-        return x
-    if len(x) <= _ROWS:
-        return at_rest(model, x, _ROWS, _ROWS)[0]
-    rows = x[torch.linspace(0, len(x) - 1, _ROWS, device=x.device).round().long()]
-    try:
-        output_of(model, rows)
-    except ModelError:
-        return x
-    return rows
+    """A few rows near the points, in general position where the network is defined there."""
+    if isinstance(model, Pointwise):  # which takes a row for each of its samples, wherever that is
+        return in_general_position(x)
+    rows, still = at_rest(model, x, _ROWS, _ROWS)
+    if bool(still.isfinite().all()):
+        return rows
+    return x[torch.linspace(0, len(x) - 1, len(rows), device=x.device).round().long()]
 
 
 def refusal(order: int, engine: Engine) -> UnsupportedError:

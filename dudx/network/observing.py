@@ -15,6 +15,7 @@ from dudx.checks import Model
 from dudx.errors import UnsupportedError
 from dudx.kernels import called, is_jet
 from dudx.network.modules import modules_of, owner_of
+from dudx.private_torch import transforms_active
 
 #: Layers that are straight lines with kinks between, and their functions.
 _KINKED_LAYERS = (
@@ -36,6 +37,14 @@ _STRAIGHT = {
 }  # fmt: skip
 #: Where arrays leave torch; what is made of them is not a constant that a person has asked for.
 _LEAVING = {Tensor.numpy, Tensor.__array__, Tensor.data.__set__}  # type: ignore[attr-defined]
+#: How the names of functions begin that torch cannot differentiate.
+_KNOWN_WITHOUT = tuple(
+    f"special_{name}"
+    for name in (
+        "bessel", "modified_bessel", "scaled_modified_bessel", "spherical_bessel", "airy", "chebyshev", "hermite",
+        "laguerre", "legendre", "shifted",
+    )
+)  # fmt: skip
 #: What gives out the memory of a tensor behind the back of autograd.
 _ASIDE = {Tensor.detach, torch.detach, Tensor.data.__get__}  # type: ignore[attr-defined]
 
@@ -88,6 +97,8 @@ class Observed(TorchFunctionMode):
         made = called(func, args, kwargs or {})
         if func in _ASIDE:
             self._aside.append(made)
+        elif isinstance(made, Tensor) and _loses_its_gradient(func, args, made):
+            self.doubtful = True
         return made
 
     def _note(self, func: Any, args: Any) -> None:
@@ -108,6 +119,17 @@ class Observed(TorchFunctionMode):
         """Whether autograd does not see that a tensor is written to."""
         unseen = written.requires_grad and not torch.is_grad_enabled()
         return unseen or any(written is tensor for tensor in self._aside)
+
+
+def _loses_its_gradient(func: Any, args: Any, made: Tensor) -> bool:
+    """Whether torch has no derivative of a function, as of Bessel's, and takes its result for a constant."""
+    name = getattr(func, "__name__", "")
+    if transforms_active():  # inside of which nothing tells whether it has a gradient
+        return name.startswith(_KNOWN_WITHOUT)
+    if made.requires_grad or not made.is_floating_point() or not torch.is_grad_enabled():
+        return False
+    constant = name.endswith("_like") or name.startswith("new_") or name == "__get__"
+    return not constant and any(isinstance(value, Tensor) and value.requires_grad for value in args)
 
 
 def doubt() -> None:

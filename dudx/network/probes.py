@@ -24,7 +24,7 @@ def at_rest(model: Model, x: Tensor, least: int, most: int) -> tuple[Tensor, Ten
     except Exception:
         if len(rows) == len(x):
             raise
-    rows = _in_general_position(x.detach())
+    rows = in_general_position(x.detach())
     return rows, output_of(model, rows)
 
 
@@ -71,10 +71,10 @@ def _probe_rows(x: Tensor, least: int, most: int) -> Tensor:
         number = torch.arange(least, device=x.device)
         rows = x[number % len(x)]
         rows = rows + (number // len(x)).unsqueeze(1).to(x.dtype) / least * (1 + rows.abs())
-    return _in_general_position(rows)
+    return in_general_position(rows)
 
 
-def _in_general_position(rows: Tensor) -> Tensor:
+def in_general_position(rows: Tensor) -> Tensor:
     """Rows away from where they are special: a factor that is zero on the boundary hides what it multiplies.
 
     All move a little in common, and where a column holds one value only they are drawn apart.
