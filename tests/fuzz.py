@@ -191,7 +191,10 @@ def fuzz(
             break
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
-            found = check(seed, counts)
+            try:
+                found = check(seed, counts)
+            except Exception as error:  # one that nobody has foreseen is as wrong as a number
+                found = [f"seed {seed}: {type(error).__name__}: {error}"]
         mismatches += found
         if show:
             for line in found:

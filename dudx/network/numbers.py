@@ -30,7 +30,7 @@ class Kernels(DispatchMode):
 
     def run(self, func: Any, args: Any, kwargs: Any) -> Any:
         """The kernel itself."""
-        self.drawn = self.drawn or torch.Tag.nondeterministic_seeded in func.tags
+        self.drawn = self.drawn or _draws(func, args, kwargs)
         return func(*args, **kwargs)
 
     def coarser_than(self, dtype: torch.dtype) -> torch.dtype | None:
@@ -61,7 +61,7 @@ class OwnNumbers(Kernels):
             generator.manual_seed(self.seed)
 
     def run(self, func: Any, args: Any, kwargs: Any) -> Any:
-        if torch.Tag.nondeterministic_seeded not in func.tags:
+        if not _draws(func, args, kwargs):
             return func(*args, **kwargs)
         self.drawn = True
         if func is torch.ops.aten.native_dropout.default:
@@ -90,6 +90,15 @@ class OwnNumbers(Kernels):
             return x.clone(), torch.ones_like(x, dtype=torch.bool)
         kept = torch.empty_like(x).bernoulli_(1 - p, generator=self._generator((x,), {}))
         return x * kept / (1 - p if p < 1 else 1), kept.bool()
+
+
+def _draws(func: Any, args: Any, kwargs: Any) -> bool:
+    """Whether a kernel draws random numbers with these arguments; attention may, if it drops anything."""
+    if torch.Tag.nondeterministic_seeded not in func.tags:
+        return False
+    names = [argument.name for argument in func._schema.arguments]
+    given = {**dict(zip(names, args, strict=False)), **kwargs}
+    return "dropout_p" not in names or bool(given.get("dropout_p"))
 
 
 def _eps(dtype: torch.dtype | None) -> float:
