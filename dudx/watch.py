@@ -19,7 +19,7 @@ import torch
 from torch import Tensor
 from torch.autograd.graph import GradientEdge
 
-from dudx.errors import InputError
+from dudx.errors import InputError, first_line
 
 _FUSED = ("NativeLayerNorm", "NativeBatchNorm", "NativeGroupNorm", "CudnnBatchNorm", "MiopenBatchNorm", "FusedRmsNorm")
 _KINKED = ("Relu", "Threshold", "LeakyRelu", "Hardtanh", "Prelu", "RreluWithNoise", "Hardshrink", "Softshrink")
@@ -71,24 +71,34 @@ class Watch:
     findings: list[Finding] = field(default_factory=list)
     #: How often each line took a derivative.
     lines: Counter[tuple[str, int]] = field(default_factory=Counter)
+    #: Lines whose derivatives could not be looked at, and why.
+    unseen: dict[tuple[str, int], str] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         if isinstance(self.calls, bool) or not isinstance(self.calls, int) or self.calls < 1:
             raise InputError(f"calls must be a whole number, 1 or more; got {self.calls!r}.")
-        self._lock = threading.Lock()
+        self._lock, self._inside = threading.Lock(), threading.local()
         self._replaced: list[tuple[Any, str]] = []
 
     def __repr__(self) -> str:
         taken = f"{sum(self.lines.values())} derivatives at {len(self.lines)} lines"
+        unseen = [f"  {file}:{line}: not looked at ({why})" for (file, line), why in self.unseen.items()]
         if not self.findings:
-            return f"Nothing wrong was seen ({taken})."
-        return "\n".join([f"{len(self.findings)} findings ({taken}):", *(f"  {found}" for found in self.findings)])
+            return "\n".join([f"Nothing wrong was seen ({taken}).", *unseen])
+        found = [f"  {finding}" for finding in self.findings]
+        return "\n".join([f"{len(self.findings)} findings ({taken}):", *found, *unseen])
 
     def __enter__(self) -> Watch:
         self._original = original = torch.autograd.grad
 
         def grad(outputs: Any, inputs: Any, *args: Any, **kwargs: Any) -> Any:
-            found = original(outputs, inputs, *args, **kwargs)
+            if getattr(self._inside, "yes", False):  # for classes of tensors torch calls it again from inside
+                return original(outputs, inputs, *args, **kwargs)
+            self._inside.yes = True
+            try:
+                found = original(outputs, inputs, *args, **kwargs)
+            finally:
+                self._inside.yes = False
             create_graph = kwargs.get("create_graph", args[2] if len(args) > 2 else False)
             if create_graph:
                 grad_outputs = kwargs.get("grad_outputs", args[0] if args else None)
@@ -127,7 +137,12 @@ class Watch:
         for u, weight, order in zip(outputs, weights, orders, strict=True):
             for x, gradient in zip(inputs, found, strict=True):
                 if isinstance(u, Tensor) and isinstance(x, Tensor) and x.ndim >= 1:
-                    for kind, says in self._wrong(u, x, weight, gradient, order):
+                    try:
+                        wrong = list(self._wrong(u, x, weight, gradient, order))
+                    except Exception as error:  # the script is to go on whatever it is made of
+                        self.unseen[file, line] = first_line(error)
+                        continue
+                    for kind, says in wrong:
                         self._note(Finding(kind, file, line, order, says))
 
     def _note(self, finding: Finding) -> None:
@@ -142,7 +157,7 @@ class Watch:
         which = {1: "first", 2: "second", 3: "third"}.get(order, f"{order}th")
         nodes = list(_nodes(u))
         kink = next((node.name() for node in nodes if node.name().startswith(_KINKED)), None)
-        flat = gradient is None or not bool(gradient.detach().any())
+        flat = gradient is None or not bool(gradient.detach().as_subclass(Tensor).any())
         error = None if gradient is None or order > 1 else self._coupling(u, x, weight, gradient)
         if error is not None:
             yield (
@@ -176,7 +191,9 @@ class Watch:
         rows = len(x)
         if not shape or shape[0] != rows or rows < 2 or x.ndim < 2:
             return None
-        ones = torch.ones(shape, dtype=u.dtype, device=u.device) if weight is None else weight
+        # Classes of tensors, as other libraries have, may know nothing of gradients that they have not made.
+        ones = torch.ones(shape, dtype=u.dtype, device=u.device) if weight is None else weight.as_subclass(Tensor)
+        gradient = gradient.detach().as_subclass(Tensor)
         worst = None
         for row in {0, rows // 2}:
             one = torch.zeros_like(ones)
@@ -184,6 +201,7 @@ class Watch:
             (own,) = self._original(edge, x, one, retain_graph=True, allow_unused=True)
             if own is None:
                 return None
+            own = own.as_subclass(Tensor)
             others = own.clone()
             others[row] = 0
             scale = float(own.abs().amax())

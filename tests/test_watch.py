@@ -125,3 +125,22 @@ def test_a_script_that_fails(tmp_path, text):
     script.write_text(text)
     found = CliRunner().invoke(app, ["doctor", "--script", str(script)])
     assert isinstance(found.exception, dudx.InputError)
+
+
+class _Labelled(torch.Tensor):
+    """As other libraries have them: one that was made by anyone else lacks what it needs to be copied."""
+
+    def clone(self, *args, **kwargs):
+        self.labels
+        return super().clone(*args, **kwargs)
+
+
+def test_classes_of_tensors_do_not_stop_the_script():
+    network = _network(nn.BatchNorm1d(8), nn.Tanh())
+    x = points(6, 2).as_subclass(_Labelled).requires_grad_()
+    with dudx.watch() as seen:
+        u = network(x)
+        torch.autograd.grad(u, x, torch.ones_like(u), create_graph=True)
+    assert [finding.kind for finding in seen.findings] == ["coupled"]
+    assert seen.unseen == {}
+    assert all(file == __file__ for file, _ in seen.lines)
