@@ -233,3 +233,31 @@ def test_a_matrix_that_is_none_is_refused(matrix: Any) -> None:
 def test_a_matrix_that_is_learned_is_refused() -> None:
     with pytest.raises(InputError, match="constant"):
         dudx.Second(torch.eye(2, requires_grad=True))
+
+
+def test_mixed_derivatives_with_constant_coefficients_are_taken_along_eigenvectors() -> None:
+    """As many streams, a square of each instead of all products; found from the sum itself."""
+    dimensions = 12
+    correlation, volatility = basket(dimensions)
+    covariance = correlation * volatility[:, None] * volatility
+    pairs = [(i, j) for i in range(dimensions) for j in range(dimensions)]
+    operator = reduce(add, (0.5 * float(covariance[i, j]) * D(i, j) for i, j in pairs)) + 0.3 * D(2) - 2 * D()
+    model, x = mlp(dimensions, 2, width=8), points(4, dimensions)
+    layout = Taylor().prepared(x, [operator]).key.layout
+    assert layout.streams == dimensions + 1
+    assert sum(len(products) for mixing in layout.mixing for products in mixing) == dimensions
+    exact = evaluate(model, x, operator, AD())
+    assert torch.allclose(evaluate(model, x, operator, Taylor()), exact, rtol=1e-10, atol=1e-12)
+    value, slope, again = evaluate(model, x, [D(), D(5), 3 * operator], Taylor())
+    assert torch.allclose(again, 3 * exact, rtol=1e-10, atol=1e-12)
+    assert torch.allclose(slope, evaluate(model, x, D(5), AD()))
+    assert torch.allclose(value, model(x))
+
+
+def test_a_matrix_of_low_rank_and_one_of_both_signs() -> None:
+    model, x = mlp(6, 1, width=8), points(4, 6)
+    vector = torch.arange(1.0, 7.0, dtype=torch.float64)
+    for matrix in (torch.outer(vector, vector), torch.ones(6, 6, dtype=torch.float64) - 3 * torch.diag(vector)):
+        exact = sum(float(matrix[i, j]) * evaluate(model, x, D(i, j), AD()) for i in range(6) for j in range(6))
+        found = evaluate(model, x, dudx.Second(matrix), Taylor())
+        assert torch.allclose(found, exact, rtol=1e-10, atol=1e-11)

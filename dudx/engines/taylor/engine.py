@@ -17,6 +17,7 @@ from dudx.engines.taylor.jet import Jet
 from dudx.engines.taylor.layout import Layout
 from dudx.engines.taylor.networks import output_of
 from dudx.engines.taylor.otherwise import otherwise
+from dudx.engines.taylor.rotation import Vectors, rotated
 from dudx.engines.taylor.symbols import Monomial, Symbol, closure, mixing
 from dudx.engines.taylor.writing import constant
 from dudx.operators import Directional, Operator
@@ -180,6 +181,8 @@ def _prepared(plan: _Plan, dtype: torch.dtype, device: torch.device, *vectors: T
 @lru_cache(maxsize=256)
 def _plan(dimensions: int, symbols: tuple[tuple[tuple[Monomial, float], ...], ...]) -> _Plan:
     asked = [dict(symbol) for symbol in symbols]
+    turned = rotated(asked, dimensions)
+    asked, axes = (asked, None) if turned is None else turned
     basis = closure(asked)
     keys = list(basis)
     numbers = {key: number for number, key in enumerate(keys)}
@@ -189,13 +192,13 @@ def _plan(dimensions: int, symbols: tuple[tuple[tuple[Monomial, float], ...], ..
     ]
     return _Plan(
         Layout(tuple(mixing(symbol, keys) for symbol in basis.values())),
-        tuple(_seed(symbol, dimensions) for symbol in basis.values()),
+        tuple(_seed(symbol, dimensions, axes) for symbol in basis.values()),
         tuple(readings),
     )
 
 
-def _seed(symbol: Symbol, dimensions: int) -> _Seed:
-    """An operator applied to x itself: only its first-order terms are left."""
+def _seed(symbol: Symbol, dimensions: int, axes: Vectors | None = None) -> _Seed:
+    """An operator applied to x itself: only its first-order terms are left, along the axes of its variables."""
     constant = [0.0] * dimensions
     vectors = []
     for monomial, c in symbol.items():
@@ -204,4 +207,6 @@ def _seed(symbol: Symbol, dimensions: int) -> _Seed:
                 constant[monomial[0]] = c
             else:
                 vectors.append((monomial[0] - dimensions, c))
+    if axes is not None:
+        constant = (axes @ constant).tolist()
     return _Seed(tuple(constant), tuple(vectors))
