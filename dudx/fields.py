@@ -113,16 +113,15 @@ class Field:
     def __getattr__(self, name: str) -> Any:
         if name.startswith("_"):
             raise AttributeError(name)
+        if isinstance(self._computed, Tensor):
+            axes = axes_named(name, self._values.inputs)
+            return self._method(name) if axes is None else self._differentiated(D(*axes))
         linear = self._linear.known(name)
         if linear is None:
             axes = axes_named(name, self._values.inputs)
             if axes is None:
                 return self._method(name)
-            if isinstance(self._computed, Tensor):
-                return self._differentiated(D(*axes))
             linear = self._linear.remember(name, self._linear.differentiated(D(*axes)))
-        elif isinstance(self._computed, Tensor):
-            return self._differentiated(D(*(axes_named(name, self._values.inputs) or ())))
         return Field(self._values, linear)
 
     def _method(self, name: str) -> Any:

@@ -204,8 +204,8 @@ def _nested(once: Callable[..., Function], function: Function, point: Sequence[T
 def _batched(once: Callable[..., Function], function: Function, point: Sequence[Tensor], vectors: Vectors) -> list:
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", message="There is a performance drop", category=UserWarning)
-        of_row: Callable[..., tuple] = lambda *row: _nested(once, function, point, row)  # noqa: E731
-        return list(vmap(of_row, randomness="same")(*vectors))
+        nested: Callable[..., tuple] = lambda *row: _nested(once, function, point, row)  # noqa: E731
+        return list(vmap(nested, randomness="same")(*vectors))
 
 
 def _one_by_one(once: Callable[..., Function], function: Function, point: Sequence[Tensor], vectors: Vectors) -> list:

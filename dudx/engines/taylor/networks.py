@@ -26,7 +26,7 @@ Way = Callable[[Model, Jet], Any]
 _ways: weakref.WeakKeyDictionary[Any, Way] = weakref.WeakKeyDictionary()
 
 
-def output_of(model: Model, jet: Jet) -> Any:
+def output_of(model: Model, jet: Any) -> Any:
     """The network's output for a jet: a jet, or a tensor that does not depend on the input."""
     if torch.compiler.is_compiling():
         return model(jet)  # type: ignore[arg-type]
