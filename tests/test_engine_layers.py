@@ -75,7 +75,7 @@ def network(layer):
 
 
 #: What an engine cannot compute, and must say so.
-UNSUPPORTED = {"PerSampleAD": {"recurrent"}, "Taylor": {"recurrent"}}
+UNSUPPORTED = {"PerSampleAD": {"recurrent"}}
 
 
 @pytest.mark.parametrize(("name", "layer"), [(name, layer) for name, layers in UNSUPPORTED.items() for layer in layers])

@@ -237,7 +237,7 @@ TABLE = {
     ),
     "unknown derivative": (residual(lambda u: u.y), InputError, r"no derivative or tensor method named 'y'.*x, t"),
     "unknown name in d": (residual(lambda u: u.d("x", "y")), InputError, r"no input named 'y'; the inputs are x, t"),
-    "tensor in d": (residual(lambda u, x: u.d(x)), InputError, r"no input named by a Tensor; the inputs are x, t"),
+    "tensor in d": (residual(lambda u, x: u.d(x)), InputError, r"no input named by a Field; the inputs are x, t"),
     "unknown name in laplacian": (residual(lambda u: u.laplacian("z")), InputError, r"no input named 'z'"),
     "same name in laplacian": (residual(lambda u: u.laplacian("x", "x")), InputError, r"one or more different axes"),
     "residual summed": (
@@ -260,8 +260,16 @@ TABLE = {
         InputError,
         r"other derivatives when it was called again",
     ),
-    "derivative of a product": (residual(lambda u: (u * u).x), InputError, r"expand it by the product rule"),
-    "derivative of a function": (residual(lambda u: torch.sin(u).d("x")), InputError, r"expand it by the product rule"),
+    "derivative of a product with data": (
+        residual(lambda u, n: (u * n[:, :1]).x, data=("n",), n=n),
+        InputError,
+        r"one value a point in it cannot be differentiated",
+    ),
+    "derivative of a product along a vector": (
+        residual(lambda u, n: (u * u).along(n), data=("n",), n=n),
+        InputError,
+        r"computed expression along a vector is not known",
+    ),
     "direction from a field": (
         residual(lambda u, n: u.along(u * n), data=("n",), n=n),
         InputError,
@@ -270,7 +278,7 @@ TABLE = {
     "direction from a field's numbers": (
         residual(lambda u, n: u.along(u.detach() * n), data=("n",), n=n),
         InputError,
-        r"direction of Along must be finite",
+        r"direction of along must be known beforehand: it cannot be computed from a field",
     ),
     "derivative along a derivative": (
         residual(lambda u, n: u.x.along(n), data=("n",), n=n),
@@ -368,7 +376,7 @@ SAME = {
         ("Along composed", "derivative along a derivative"),
         ("residual with *args", "residual with **kwargs", "residual positional only"),
         ("branch on a comparison", "branch on equality", "branch on a field"),
-        ("derivative of a product", "derivative of a function"),
+        ("direction from a field", "direction from a field's numbers"),
         ("order too high", "order too high for an engine"),
     )
 }

@@ -322,9 +322,9 @@ def test_the_report_in_full():
 
 def test_independent_samples_may_be_differentiated_by_any_engine():
     assert explain(mlp(), points(8, 2)).remedies == ("Any engine; dudx.Taylor() is exact.",)
-    found = explain(lambda x: torch.digamma(x + 3), points(8, 2))
+    found = explain(lambda x: torch.special.bessel_j0(x + 3), points(8, 2))
     assert found.remedies == ("Any engine but dudx.Taylor(); dudx.AD() is exact.",)
-    assert any(note.startswith("dudx.Taylor() refuses: ") and "digamma" in note for note in found.notes)
+    assert any(note.startswith("dudx.Taylor() refuses: ") and "bessel_j0" in note for note in found.notes)
 
 
 def test_evaluation_mode_is_offered_where_it_helps():

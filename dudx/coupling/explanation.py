@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import math
+import warnings
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
@@ -16,7 +17,7 @@ from dudx.coupling.hazards import Hazard, hazards
 from dudx.coupling.measuring import Measured, RelativeError, reason
 from dudx.coupling.mixing import ROWS, Mixing, mixing_modules, relative_change
 from dudx.engines.taylor.engine import Taylor
-from dudx.errors import DudxError, InputError
+from dudx.errors import DudxError, InputError, SlowRuleWarning
 from dudx.network.detect import coupled
 from dudx.network.modules import kind, modules_of
 from dudx.network.numbers import OwnNumbers
@@ -192,7 +193,9 @@ def _batch(x: Tensor, rows: Tensor, points: int) -> Tensor | None:
 
 def _for_independent(model: Model, rows: Tensor, notes: list[str]) -> Iterator[str]:
     try:
-        Taylor().derivatives(model, rows, fitting(Laplacian(), rows))
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", SlowRuleWarning)
+            Taylor().derivatives(model, rows, fitting(Laplacian(), rows))
     except (DudxError, RuntimeError) as error:
         notes.append(f"dudx.Taylor() refuses: {reason(error)}.")
         yield "Any engine but dudx.Taylor(); dudx.AD() is exact."

@@ -21,9 +21,7 @@ _NAMES = [
 ]  # fmt: skip
 _SPECIAL = [
     "digamma", "entr", "erfcx", "erfinv", "exp2", "expit", "expm1", "gammaln", "i0", "i0e", "i1", "i1e", "log1p",
-    "log_ndtr", "logit", "multigammaln", "ndtr", "ndtri", "psi", "round", "sinc", "airy_ai", "bessel_j0", "bessel_j1",
-    "bessel_y0", "bessel_y1", "modified_bessel_i0", "modified_bessel_i1", "modified_bessel_k0", "modified_bessel_k1",
-    "scaled_modified_bessel_k0", "scaled_modified_bessel_k1", "spherical_bessel_j0", "polygamma",
+    "log_ndtr", "logit", "multigammaln", "ndtr", "ndtri", "psi", "round", "sinc", "polygamma",
 ]  # fmt: skip
 _LAYERS = [
     "celu", "hardshrink", "hardsigmoid", "hardswish", "hardtanh", "relu6", "selu", "softshrink", "softsign",
