@@ -15,6 +15,7 @@ import torch
 from torch import Tensor
 
 from dudx.errors import InputError
+from dudx.private_torch import jvp
 
 
 @dataclass(frozen=True)
@@ -143,7 +144,7 @@ class _Tangent:
             torch.as_tensor(slope, dtype=p.dtype, device=p.device).expand(p.shape)
             for p, slope in zip(point, slopes, strict=True)
         )
-        return torch.func.jvp(of, point, along)[1]
+        return jvp(of, point, along)[1]
 
 
 def _rebuilt(value: Any, ahead: Any) -> Any:

@@ -6,7 +6,9 @@ Nothing of the compiler is imported before it is needed: it takes seconds, and m
 from __future__ import annotations
 
 import contextlib
+import functools
 import importlib
+import warnings
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from typing import Any
@@ -43,6 +45,21 @@ def mapped() -> bool:
 #: Operators of torch's own library, which exported graphs are made of. Where they have another name, such a graph is
 #: differentiated operator by operator in the general way.
 Overload: type = getattr(getattr(torch, "_ops", None), "OpOverload", type(None))
+
+
+@functools.lru_cache(maxsize=1)
+def _forward_mode_ready() -> None:
+    """Use forward mode once, since torch warns of what it imports for it, which is none of the user's business."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        torch.func.jvp(torch.sin, (torch.zeros(1),), (torch.ones(1),))
+
+
+def jvp(function: Callable[..., Any], point: tuple[Any, ...], along: tuple[Any, ...]) -> tuple[Any, Any]:
+    """`torch.func.jvp` without its warnings."""
+    if not torch.compiler.is_compiling():
+        _forward_mode_ready()
+    return torch.func.jvp(function, point, along)[:2]
 
 
 def function_name(function: Any) -> str:

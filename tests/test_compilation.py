@@ -182,6 +182,17 @@ def test_a_product_of_square_factors_keeps_its_order(monkeypatch):
         assert torch.allclose(ours, exact)
 
 
+@pytest.mark.filterwarnings("error::dudx.CompilationWarning")
+def test_a_product_with_other_than_square_factors_is_compiled(monkeypatch):
+    """As in random Fourier features."""
+    monkeypatch.setattr(torch, "compile", partial(torch.compile, backend="eager"))
+    weight = torch.rand(2, 5, dtype=torch.float64)
+    x = torch.rand(7, 2, dtype=torch.float64)
+    model = lambda x: torch.sin(x @ weight).mean(1, keepdim=True)  # noqa: E731
+    compiled, eager = (Residual(burgers, ("x", "t"), compile=c) for c in (True, False))
+    assert torch.allclose(compiled(model, x, dudx.Taylor()), eager(model, x, dudx.Taylor()))
+
+
 T = torch.tensor([2.0, 3.0], dtype=torch.float64)
 OPERATORS = {
     "x + t": lambda x: x + T,

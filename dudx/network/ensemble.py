@@ -15,7 +15,13 @@ from dudx.private_torch import transforms_active
 
 
 class Ensemble(nn.Module):
-    """Networks of the same layers as one model, whose outputs have a leading axis of members; see `ensemble`."""
+    """Networks of the same layers as one model, whose outputs have a leading axis of members; see `ensemble`.
+
+    Example:
+        >>> several = dudx.ensemble([torch.nn.Linear(2, 1) for _ in range(3)])
+        >>> isinstance(several, dudx.Ensemble), several(torch.rand(5, 2)).shape, len(several.members())
+        (True, torch.Size([3, 5, 1]), 3)
+    """
 
     def __init__(self, networks: Sequence[nn.Module]):
         super().__init__()

@@ -12,11 +12,11 @@ from collections.abc import Callable, Hashable, Iterator, Sequence
 
 import torch
 from torch import Tensor
-from torch.func import jvp, vjp, vmap
+from torch.func import vjp, vmap
 
 from dudx.engines.graph import refuse_what_is_hidden
 from dudx.errors import DudxError, UnsupportedError, first_line
-from dudx.private_torch import transforms_active
+from dudx.private_torch import jvp, transforms_active
 
 #: A function of tensors alone, whose results are those that have derivatives.
 Function = Callable[..., tuple[Tensor, ...]]

@@ -8,11 +8,11 @@ from typing import Any
 import torch
 import torch.nn.functional as F
 from torch import Tensor
-from torch.func import jvp
 
 from dudx.engines.taylor.jet import RULES, Jet, NotCoveredError
 from dudx.engines.taylor.laws import compose
 from dudx.engines.taylor.table import is_jet, leaves, written
+from dudx.private_torch import jvp
 
 _NAMES = [
     "acos", "acosh", "angle", "arccos", "arccosh", "arcsin", "arcsinh", "arctan", "arctanh", "asin", "asinh", "atan",
@@ -37,7 +37,7 @@ def derivatives_of(function: Callable[[Tensor], Tensor], x: Tensor, orders: int)
             return lambda x: (function(x),)
 
         def known(x: Tensor) -> tuple[Tensor, ...]:
-            values, slopes = jvp(up_to(order - 1), (x,), (torch.ones_like(x),))[:2]
+            values, slopes = jvp(up_to(order - 1), (x,), (torch.ones_like(x),))
             return (*values, slopes[-1])
 
         return known
