@@ -1,0 +1,97 @@
+"""What generality costs: a function without a rule, a matrix of second derivatives, an ensemble; the least of rounds.
+
+python benchmarks/any_network.py
+"""
+
+from __future__ import annotations
+
+import time
+import warnings
+from collections.abc import Callable
+from functools import partial, reduce
+from operator import add
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.func import jvp, vmap
+
+import dudx
+from dudx import D, Taylor, evaluate
+
+
+def least(subjects: dict[str, Callable[[], Any]], rounds: int = 15) -> dict[str, float]:
+    """Milliseconds of CPU time, the subjects in turn."""
+    best = dict.fromkeys(subjects, float("inf"))
+    for _ in range(rounds):
+        for name, run in subjects.items():
+            start = time.process_time()
+            run()
+            best[name] = min(best[name], 1e3 * (time.process_time() - start))
+    return best
+
+
+def network(inputs: int, width: int = 24, depth: int = 3) -> nn.Sequential:
+    """Layers of tanh."""
+    layers: list[nn.Module] = []
+    for i in range(depth):
+        layers += [nn.Linear(width if i else inputs, width), nn.Tanh()]
+    return nn.Sequential(*layers, nn.Linear(width, 1))
+
+
+def without_a_rule() -> dict[str, float]:
+    """The Laplacian of a running product of 16 features, and the nested forward mode that it needs at least."""
+    x, along = torch.rand(1024, 16), torch.rand(16, 1024, 16)
+
+    def second(v: Tensor) -> Tensor:
+        return jvp(lambda x: jvp(partial(torch.cumprod, dim=1), (x,), (v,))[1], (x,), (v,))[1]
+
+    return least(
+        {
+            "cumprod by Taylor": lambda: evaluate(partial(torch.cumprod, dim=1), x, dudx.Laplacian(), Taylor()),
+            "its nested jvp": lambda: vmap(second)(along).sum(0),
+        }
+    )
+
+
+def matrix(dimensions: int = 20) -> dict[str, float]:
+    """All mixed second derivatives with constant coefficients."""
+    factors = torch.randn(dimensions, dimensions, dtype=torch.float64)
+    a = factors @ factors.T / dimensions
+    model, x = network(dimensions, 64), torch.rand(256, dimensions)
+    pairs = [(i, j) for i in range(dimensions) for j in range(i, dimensions)]
+    total = reduce(add, (float(a[i, j]) * (1 if i == j else 2) * D(i, j) for i, j in pairs))
+    return least(
+        {
+            "one sum, along eigenvectors": lambda: evaluate(model, x, total, Taylor()),
+            "each pair by itself": lambda: evaluate(model, x, [D(i, j) for i, j in pairs], Taylor()),
+        },
+        rounds=5,
+    )
+
+
+def ensemble(members: int = 8) -> dict[str, float]:
+    """Training steps of small networks, together and one by one."""
+    burgers = dudx.Residual(lambda u: u.t + u * u.x - 0.01 * u.xx, inputs=("x", "t"))
+    networks, x = [network(2) for _ in range(members)], torch.rand(1024, 2)
+    together = dudx.ensemble(networks)
+    return least(
+        {
+            "a step of 8 as an ensemble": lambda: burgers.loss(together, x, Taylor()).sum().backward(),
+            "8 single steps": lambda: [burgers.loss(net, x, Taylor()).backward() for net in networks],
+        }
+    )
+
+
+def main() -> None:
+    """Print all of them."""
+    torch.set_num_threads(1)
+    torch.manual_seed(0)
+    warnings.simplefilter("ignore", dudx.SlowRuleWarning)
+    for measured in (without_a_rule, matrix, ensemble):
+        ours, theirs = (found := measured()).values()
+        print(", ".join(f"{name}: {ms:.1f} ms" for name, ms in found.items()), f"ratio {ours / theirs:.2f}")
+
+
+if __name__ == "__main__":
+    main()
