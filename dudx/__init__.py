@@ -15,12 +15,14 @@ from dudx.engines.auto import Auto
 from dudx.engines.autodiff import AD
 from dudx.engines.base import Engine
 from dudx.engines.combination import ByAxis, Where
+from dudx.engines.coupled_automatic import CAN
 from dudx.engines.difference.calibration import Calibration, find_eps
 from dudx.engines.difference.engine import EFD, FD, SFD
 from dudx.engines.nodal.cloud import Cloud
 from dudx.engines.nodal.spectral import Spectral
 from dudx.engines.per_sample import PerSampleAD
 from dudx.engines.randomised import STDE
+from dudx.engines.separated import Separated
 from dudx.engines.stein import Stein
 from dudx.engines.taylor.engine import Taylor
 from dudx.engines.taylor.table import taylor_rule
@@ -50,6 +52,7 @@ __version__ = "0.1.0"
 
 __all__ = [
     "AD",
+    "CAN",
     "EFD",
     "FD",
     "SFD",
@@ -84,6 +87,7 @@ __all__ = [
     "RelativeError",
     "Residual",
     "Second",
+    "Separated",
     "SlowRuleWarning",
     "Spectral",
     "Stein",

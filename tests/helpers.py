@@ -13,7 +13,7 @@ from operator import add, mul
 import torch
 from torch import Tensor, nn
 
-from dudx import AD, EFD, FD, SFD, Engine, PerSampleAD, Taylor
+from dudx import AD, EFD, FD, SFD, Auto, ByAxis, Engine, PerSampleAD, Taylor, Where
 
 #: A new engine is tested by being added here: an exact one as it is, ...
 EXACT: dict[str, Engine] = {
@@ -21,6 +21,9 @@ EXACT: dict[str, Engine] = {
     "Taylor": Taylor(),
     "PerSampleAD": PerSampleAD(),
     "PerSampleAD-loop": PerSampleAD(method="loop"),
+    "Where": Where(lambda x: x[:, 0] < 0, AD(), Taylor()),
+    "ByAxis": ByAxis({0: Taylor()}, other=AD()),
+    "Auto": Auto(),
 }
 
 #: Those among them that differentiate each sample by itself, and so are right for coupled networks too.
@@ -33,6 +36,8 @@ DIFFERENCE: dict[str, Callable[[float, int], Engine]] = {
     "EFD": lambda step, accuracy: EFD({k: step * (1 + k / 16) for k in range(1, 7)}, accuracy),
     # The same random numbers at every step, so that halving the range halves each point's own step.
     "SFD": lambda step, accuracy: SFD((step / 1.2, step), accuracy, generator=torch.Generator().manual_seed(0)),
+    # Room for every stencil, so that it must do what FD does.
+    "FD inside": lambda step, accuracy: FD(step, accuracy, inside=lambda x: x.abs().amax(1) - 8),
 }
 
 

@@ -50,7 +50,7 @@ class Nodal(Engine):
         for operator in operators:
             total = torch.zeros_like(u)
             for term, coefficient in operator.terms.items():
-                parts = _parts(term, x.shape[1]) if isinstance(term, Directional) else [(term.axes, None)]
+                parts = written_out(term, x.shape[1]) if isinstance(term, Directional) else [(term.axes, None)]
                 for axes, factor in parts:
                     if axes not in known:
                         known[axes] = partial(u, axes)
@@ -60,7 +60,7 @@ class Nodal(Engine):
         return results
 
 
-def _parts(term: Directional, dimensions: int) -> list[tuple[Axes, Tensor]]:
+def written_out(term: Directional, dimensions: int) -> list[tuple[Axes, Tensor]]:
     """(v·∇)^order written out: partial derivatives with their factors (B, 1)."""
     parts = []
     for axes in itertools.combinations_with_replacement(range(dimensions), term.order):

@@ -20,6 +20,7 @@ from dudx.lab.run.networks.batchnorm import BatchNormMLP
 from dudx.lab.run.networks.featured import FeaturedMLP
 from dudx.lab.run.networks.mlp import MLP
 from dudx.lab.run.networks.rescaling import Rescale
+from dudx.lab.run.networks.separable import Separable
 
 __all__ = [
     "MLP",
@@ -27,6 +28,7 @@ __all__ = [
     "BatchNormMLP",
     "FeaturedMLP",
     "Rescale",
+    "Separable",
     "knowledge_taken",
     "networks",
     "sizes_taken",
