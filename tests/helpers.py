@@ -21,8 +21,8 @@ EXACT: dict[str, Engine] = {
     "Taylor": Taylor(),
     "PerSampleAD": PerSampleAD(),
     "PerSampleAD-loop": PerSampleAD(method="loop"),
-    "Where": Where(lambda x: x[:, 0] < 0, AD(), Taylor()),
-    "ByAxis": ByAxis({0: Taylor()}, other=AD()),
+    "Where": Where(lambda x: x[:, 0] < 0, AD(), AD()),
+    "ByAxis": ByAxis({0: AD()}, other=AD()),
     "Auto": Auto(),
 }
 
