@@ -4,6 +4,7 @@ from dudx.lab.problems import Condition, Problem, problem
 from dudx.lab.problems.ball import Ball
 from dudx.lab.problems.conditions import Data, Dirichlet, Equation, Initial, Interface, Neumann, Periodic, Robin
 from dudx.lab.problems.geometry import Box, Disc, Interval
+from dudx.lab.problems.mesh import Mesh
 from dudx.lab.problems.polygon import Polygon
 from dudx.lab.problems.references import reference
 from dudx.lab.run.settings import Settings, make_settings
@@ -21,6 +22,7 @@ __all__ = [
     "Initial",
     "Interface",
     "Interval",
+    "Mesh",
     "Neumann",
     "Periodic",
     "Polygon",

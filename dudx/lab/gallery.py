@@ -59,12 +59,14 @@ def run(
         raise InputError(f"There is no {strangers[0]!r} in the gallery; there are {', '.join(there)}.")
     storage.make_folder(out)
     limit, settings = PROFILES[profile]
+    given = limit if minutes is None else minutes
     for name in names or there:
         place = out / f"{name}.json"
-        if place.exists():
+        # What had less time is solved again.
+        if place.exists() and storage.read_json(place, dict)["minutes"] >= given:
             continue
         told(f"== {name}")
-        row = _row(name, folder, out, limit if minutes is None else minutes, settings)
+        row = _row(name, folder, out, given, settings)
         storage.write_text(place, storage.json_text(row))
         told(_line(row))
         write_table(folder, out)

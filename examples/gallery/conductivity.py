@@ -22,7 +22,7 @@ problem = Problem(
     lambda u, k, x, y: k * (u.xx + u.yy) + k.x * u.x + k.y * u.y + heating(x, y),
     inputs=("x", "y"),
     domain=Box((0, 0), (1, 1)),
-    conditions=[Dirichlet(u=0.0), Data(places, u=measured, noise=0.01)],
+    conditions=[Dirichlet(u=0.0), Data(places, u=measured)],
     functions={"k": ("x", "y")},
     title="Unknown conductivity",
 )

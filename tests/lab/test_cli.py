@@ -173,7 +173,7 @@ def hostile_cases(tmp: Path, finished: Path) -> dict[str, tuple[list[str], str]]
         "learning rate NaN": ([*run, "--learning-rate", "nan"], "learning_rate = nan"),
         "learning rate infinite": ([*run, "--learning-rate", "inf"], "learning_rate = inf"),
         "no such device": ([*run, "--device", "abacus"], "device"),
-        "no such profile": ([*with_profile, "huge"], "choose from cpu, paper, precise, smoke, soap"),
+        "no such profile": ([*with_profile, "huge"], "choose from auto, cpu, paper, precise, smoke, soap"),
         "mistyped profile": ([*with_profile, "smok"], "did you mean 'smoke'"),
         "missing profile file": ([*with_profile, str(tmp / "none.toml")], "cannot be read"),
         "profile is not TOML": ([*with_profile, write(tmp / "a.toml", "epochs == 3")], "not valid TOML"),

@@ -9,6 +9,7 @@ import torch
 
 from dudx.engines.taylor import Taylor
 from dudx.lab.problems import Problem
+from dudx.lab.problems.mesh import Triangles
 from dudx.lab.run.networks.mlp import MLP
 
 #: With more inputs than this there is no looking for places where the residual is large: points never come close.
@@ -19,6 +20,9 @@ def chosen(problem: Problem) -> dict[str, Any]:
     """What suits a problem, beside the settings that suit all of them."""
     inputs, equations = len(problem.inputs), _equations(problem)
     found: dict[str, Any] = {"sampling": "uniform" if inputs > _MANY else "0.5 uniform + 0.5 adaptive"}
+    if any(isinstance(piece.surface, Triangles) for piece in problem.domain.pieces):
+        # It takes as long to find out which points are inside as a step does.
+        found |= {"sampling": "uniform", "resample": 10, "memory": 0.0}
     if inputs == 1:
         # A curve is resolved by few points, and steps are cheap.
         return found | {"width": 20, "depth": 2, "batch": int(400 / math.sqrt(equations))}

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import shutil
 import sys
 import tempfile
+import weakref
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -52,6 +54,20 @@ def solve(
     tell: Callable[[str], None] = (lambda text: None) if quiet else _tell
     tell(_announced(problem, made, settings))
     folder = Path(tempfile.mkdtemp(prefix="dudx-")) if out is None else Path(out)
+    solution = _solved(problem, made, folder, minutes, windows, tell)
+    if out is None:  # the files are there as long as the solution is
+        weakref.finalize(solution, shutil.rmtree, folder, True)
+    return solution
+
+
+def _solved(
+    problem: Problem,
+    made: Settings,
+    folder: Path,
+    minutes: float,
+    windows: bool | None,
+    tell: Callable[[str], None],
+) -> Solution:
     seconds = made.seconds or 60.0 * minutes
     if windows is False or not can_be_cut(problem):
         if windows:

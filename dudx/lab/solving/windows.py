@@ -111,7 +111,7 @@ def _window(problem: Problem, start: float, end: float, before: nn.Module | None
     stated = problem.conditions.stated
     if before is not None:
         given = {key: _carried(problem, before, key, start) for one in problem.conditions.initial for key in one.given}
-        stated = (*(one for one in stated if not isinstance(one, Initial)), Initial(**given))  # type: ignore[arg-type]
+        stated = (*(one for one in stated if not isinstance(one, Initial)), Initial(hard=False, name=None, **given))
     return replace(problem, domain=domain, conditions=stated, solution=None)
 
 

@@ -216,20 +216,17 @@ class Data(Stated):
     Args:
         points: (N, d), one column an input in their order; (N,) where there is one input.
         name: what it is called in the loss.
-        noise: how large the deviations of the measurements are, if that is known.
         given: for each unknown function N values, or one for all points; `u_x` names a derivative.
     """
 
     word = "data"
 
-    def __init__(self, points: ArrayLike | Tensor, name: str | None = None, noise: float | None = None, **given: Any):
-        self.points, self.name, self.noise = _array(points, "The points"), name, noise
+    def __init__(self, points: ArrayLike | Tensor, name: str | None = None, **given: Any):
+        self.points, self.name = _array(points, "The points"), name
         if self.points.ndim == 1:
             self.points = self.points[:, None]
         if not given:
             raise InputError("Data gives values to an unknown function by name, as in u=values.")
-        if noise is not None and not noise > 0:
-            raise InputError(f"The noise of data is a positive number; got {noise!r}.")
         self.given = {key: self._column(key, value) for key, value in given.items()}
 
     def _column(self, key: str, value: Any) -> Tensor:
