@@ -114,7 +114,10 @@ class Problem:
         constants = {key: _parameter(key, start) for key, start in (unknowns or {}).items()}
         frame = _frame(residual, tuple(inputs), domain, constants)
         if outputs is not None and outputs != len(frame.outputs):
-            raise InputError(f"The equation names {len(frame.outputs)} unknown functions, and outputs = {outputs}.")
+            raise InputError(
+                f"The equation names {len(frame.outputs)} output(s) ({', '.join(frame.outputs)}), and outputs = {outputs}; "
+                "name them all, in order."
+            )
         equation = residual if isinstance(residual, Residual) else frame.residual(residual)
         values = {
             "residual": equation, "inputs": tuple(inputs), "domain": domain, "conditions": bind(conditions, frame),
