@@ -115,8 +115,8 @@ class Problem:
         frame = _frame(residual, tuple(inputs), domain, constants)
         if outputs is not None and outputs != len(frame.outputs):
             raise InputError(
-                f"The equation names {len(frame.outputs)} output(s) ({', '.join(frame.outputs)}), and outputs = {outputs}; "
-                "name them all, in order."
+                f"The equation names {len(frame.outputs)} output(s) ({', '.join(frame.outputs)}), and outputs = "
+                f"{outputs}; name them all, in order."
             )
         equation = residual if isinstance(residual, Residual) else frame.residual(residual)
         values = {
