@@ -63,14 +63,14 @@ def trained(
     """The same, and the trainer with its network; `begin` may change a fresh one before it starts."""
     folder = Path(out)
     begun = _begun(folder, settings, resume)
-    if settings.threads:
-        torch.set_num_threads(settings.threads)
-    keep_freed_memory()
     # Everything that can be wrong with the settings comes to light here, before the folder is made.
     problem = problem_named(settings.problem) if problem is None else problem
     for doubt in problem.doubts:
         warnings.warn(doubt, ProblemWarning, stacklevel=2)
     check_machine(problem, settings)
+    if settings.threads:  # as many as the machine bears, by now
+        torch.set_num_threads(settings.threads)
+    keep_freed_memory()
     trainer = Trainer(problem, settings, folder, ranks, saved)
     if begin is not None:
         begin(trainer)
