@@ -34,7 +34,7 @@ def test_what_cannot_be_recorded_runs_as_before(found):
     (sentence,) = report["said"]
     assert "runs as before" in sentence
     assert not report["served"]
-    assert report["trained"] == 0
+    assert report["trained"] < 1e-14
 
 
 def test_lightning_needs_no_adapter(found):
