@@ -19,7 +19,7 @@ extensions = ["myst_parser", "sphinx.ext.autodoc", "sphinx.ext.napoleon", "sphin
 exclude_patterns = ["_build"]
 nitpicky = False
 
-myst_enable_extensions = ["attrs_inline", "colon_fence", "dollarmath", "fieldlist"]
+myst_enable_extensions = ["colon_fence"]
 myst_heading_anchors = 3
 
 autodoc_member_order = "bysource"
