@@ -39,7 +39,8 @@ def poisson(width: int, scale: int) -> Any:
         dy_yy = dde.grad.hessian(y, x, i=1, j=1)
         return -dy_xx - dy_yy - 1
 
-    geometry = dde.geometry.Polygon([[0, 0], [1, 0], [1, -1], [-1, -1], [-1, 1], [0, 1]])
+    # As a difference, whose points are in single precision; those of a polygon are not.
+    geometry = dde.geometry.Rectangle([-1, -1], [1, 1]) - dde.geometry.Rectangle([0, 0], [1, 1])
     edge = dde.icbc.DirichletBC(geometry, lambda x: 0, lambda _, on_boundary: on_boundary)
     data = dde.data.PDE(geometry, pde, edge, num_domain=1200 * scale, num_boundary=120)
     return data, [2] + [width] * 4 + [1], "Glorot uniform"
