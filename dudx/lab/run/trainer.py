@@ -93,7 +93,7 @@ class Trainer:
     def _first_phase(self) -> Phase:
         s = self.settings
         automatic = s.weights == "auto"
-        if searches(self.optimizer):
+        if self.optimizer is not None and searches(self.optimizer):
             return LineSearch(self.optimizer, "optimizer", self._gradient, self.engine_generator)
         if self.schedule is not None or self.optimizer is None:
             return Descent(self.optimizer, self.schedule, self._gradient)  # type: ignore[arg-type]
