@@ -128,7 +128,8 @@ def _loses_its_gradient(func: Any, args: Any, made: Tensor) -> bool:
         return name.startswith(_KNOWN_WITHOUT)
     if made.requires_grad or not made.is_floating_point() or not torch.is_grad_enabled():
         return False
-    constant = name.endswith("_like") or name.startswith("new_") or name == "__get__"
+    # Operators of torch's own library, "permute.default", come from inside of it, where nothing is recorded.
+    constant = name.endswith("_like") or name.startswith("new_") or name == "__get__" or "." in name
     return not constant and any(isinstance(value, Tensor) and value.requires_grad for value in args)
 
 
