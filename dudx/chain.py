@@ -8,7 +8,7 @@ arguments, which is an expression of the same kind, so that it can be differenti
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -34,7 +34,7 @@ class Constant:
     of_outputs: bool = False
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(eq=False, slots=True)
 class Made:
     """A torch function and what it was called with, fields among it."""
 
@@ -43,16 +43,15 @@ class Made:
     kwargs: Mapping[str, Any]
     #: Which of several results it is.
     number: int | None = None
-    #: Whether a network's output has a part in it.
-    of_outputs: bool = field(init=False)
 
-    def __post_init__(self) -> None:
-        inside = any(
+    @property
+    def of_outputs(self) -> bool:
+        """Whether a network's output has a part in it."""
+        return any(
             leaf._linear.operators or any(source.of_outputs for _, source in leaf._made)
             for leaf in leaves((self.args, dict(self.kwargs)))
             if hasattr(leaf, "_linear")
         )
-        object.__setattr__(self, "of_outputs", inside)
 
     def part(self, number: int) -> Made:
         """One of several results."""
