@@ -67,14 +67,17 @@ def run(
             continue
         told(f"== {name}")
         row = _row(name, folder, out, given, settings)
+        if row is None:
+            told(f"{name} was interrupted; the same command goes on with it.")
+            break
         storage.write_text(place, storage.json_text(row))
         told(_line(row))
         write_table(folder, out)
     return write_table(folder, out)
 
 
-def _row(name: str, folder: Path, out: Path, minutes: float, settings: dict[str, Any]) -> dict[str, Any]:
-    """What solving one problem comes to; a failure is a row with its reason."""
+def _row(name: str, folder: Path, out: Path, minutes: float, settings: dict[str, Any]) -> dict[str, Any] | None:
+    """What solving one problem comes to; a failure is a row with its reason, None a problem that was interrupted."""
     path, began = folder / f"{name}.py", time.process_time()
     row: dict[str, Any] = {"name": name, "lines": lines_of(path), "minutes": minutes}
     try:
@@ -83,6 +86,8 @@ def _row(name: str, folder: Path, out: Path, minutes: float, settings: dict[str,
             raise InputError(f"{str(path)!r} holds no dudx.lab.Problem named problem.")
         row["title"] = problem.title
         solution = solve(problem, minutes, **settings)
+        if solution.result["status"] == "interrupted":
+            return None
         row |= {"estimate": solution.estimate, "cpu_seconds": solution.result["cpu_seconds"]}
         row |= {"steps": solution.result["epochs"], "windows": len(solution.result.get("windows", ())) or 1}
         row["settings"] = {key: getattr(solution.settings, key) for key in ("width", "depth", "batch", "sampling")}

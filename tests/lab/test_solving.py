@@ -7,6 +7,7 @@ import math
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -186,7 +187,7 @@ problem = Problem(
 '''
 
 
-def test_a_gallery_is_one_table_and_goes_on_where_it_was(tmp_path: Path) -> None:
+def test_a_gallery_is_one_table_and_goes_on_where_it_was(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     folder, out = tmp_path / "gallery", tmp_path / "out"
     (folder / "references").mkdir(parents=True)
     (folder / "line.py").write_text(PROBLEM)
@@ -205,6 +206,12 @@ def test_a_gallery_is_one_table_and_goes_on_where_it_was(tmp_path: Path) -> None
     said.clear()
     assert galleries.run([], folder, out, "smoke", told=said.append) == rows
     assert said == []
+    (out / "line.json").unlink()
+    result = {"status": "interrupted", "epochs": 1}
+    monkeypatch.setattr(galleries, "solve", lambda problem, *_, **__: SimpleNamespace(result=result))
+    assert [row["name"] for row in galleries.run([], folder, out, "smoke", told=said.append)] == ["broken"]
+    assert "line was interrupted" in said[-1]
+    assert not (out / "line.json").exists()
     with pytest.raises(InputError, match="no 'circle' in the gallery"):
         galleries.run(["circle"], folder, out, "smoke")
 

@@ -90,6 +90,8 @@ def march(problem: Problem, settings: Settings, seconds: float, folder: Path, to
         place = folder / f"window-{len(windows)}-{to:.6g}"
         result, trainer = trained(settings.model_copy(update=options), place, problem=own)
         spent += result["cpu_seconds"]
+        if result["status"] == "interrupted":
+            raise KeyboardInterrupt
         error = float("inf")
         if result["status"] == "finished":
             error = estimate(own, trainer.model, Taylor(), directions=_DIRECTIONS, seed=settings.seed).relative_l2
