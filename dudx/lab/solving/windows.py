@@ -84,7 +84,10 @@ def march(problem: Problem, settings: Settings, seconds: float, folder: Path, to
         length = min(length, end - at)
         to = end if at + 1.25 * length > end else at + length
         last = to - at <= _SHORTEST * (end - start) or spent >= seconds
-        budget = max(2 * (seconds - spent) * (to - at) / (end - at) / 3, 0.01 * seconds)
+        # A short window takes as many steps as a long one, so that there is a least time for each; what is tried and
+        # halved has its cost too, so that a third is kept back.
+        least = 0.03 if spent < 0.8 * seconds else 0.01
+        budget = max(2 * (seconds - spent) * (to - at) / (end - at) / 3, least * seconds)
         own = _window(problem, at, to, networks[-1] if networks else None)
         options = {"seconds": budget, "estimate": False, "settled": 40}
         place = folder / f"window-{len(windows)}-{to:.6g}"
