@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from dudx.errors import DudxError, InputError, ModelError, first_line
-from dudx.private_torch import mapped
+from dudx.private_torch import mapped, transforms_active
 
 Model = Callable[[Tensor], Tensor]
 
@@ -39,7 +39,7 @@ def batch(x: object) -> Tensor:
 def finite(values: Tensor, name: str) -> None:
     """Numbers without NaN and infinities."""
     # The meta device has no values to look at, nor has vmap; inside torch.compile a look would break the graph.
-    if values.is_meta or torch.compiler.is_compiling() or mapped():
+    if values.is_meta or torch.compiler.is_compiling() or (transforms_active() and mapped()):
         return
     # A sum is finite only if all its terms are, and costs less than looking at each; an overflow is looked into.
     if not math.isfinite(float(values.detach().sum())) and not bool(torch.isfinite(values).all()):

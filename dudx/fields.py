@@ -116,13 +116,17 @@ class Field:
         if isinstance(self._computed, Tensor):
             axes = axes_named(name, self._values.inputs)
             return self._method(name) if axes is None else self._differentiated(D(*axes))
-        linear = self._linear.known(name)
+        linear = self._known(name)
         if linear is None:
             axes = axes_named(name, self._values.inputs)
             if axes is None:
                 return self._method(name)
             linear = self._linear.remember(name, self._linear.differentiated(D(*axes)))
         return Field(self._values, linear)
+
+    def _known(self, key: object) -> Linear | None:
+        """What was made of the linear part before; torch.compile shall not have to guard all of it."""
+        return None if torch.compiler.is_compiling() else self._linear.known.get(key)
 
     def _method(self, name: str) -> Any:
         method = getattr(Tensor, name, None)
@@ -150,7 +154,10 @@ class Field:
         if isinstance(other, Field):
             computed = _sum(self._computed, other._computed, sign)
             made = self._made + (other._made if sign == 1 else tuple((-c, source) for c, source in other._made))
-            return Field(self._values, self._linear.plus(other._linear, sign), computed, made)
+            linear = self._linear
+            if other._linear.operators:
+                linear = self._known((other._linear, sign)) or self._linear.plus(other._linear, sign)
+            return Field(self._values, linear, computed, made)
         if isinstance(other, numbers.Real | Tensor):
             made = (*self._made, (sign, Constant(other))) if isinstance(other, Tensor) else self._made
             return Field(self._values, self._linear, _sum(self._computed, other, sign), made)
@@ -159,7 +166,7 @@ class Field:
     def _times(self, factor: float) -> Field:
         computed = self._computed * factor if isinstance(self._computed, Tensor) or self._computed else 0.0
         made = tuple((factor * c, source) for c, source in self._made)
-        return Field(self._values, self._linear.times(factor), computed, made)
+        return Field(self._values, self._known(factor) or self._linear.times(factor), computed, made)
 
     def _apply(self, function: Callable[..., Any], *args: object, **kwargs: object) -> Any:
         result = function(*tensors_of(args), **tensors_of(kwargs))

@@ -27,18 +27,16 @@ class Linear:
         self.operators = {output: operator for output, operator in operators.items() if operator.terms}
         #: Whether it holds tensors of one call, which must not be kept alive.
         self.passing = any(operator.holds_vectors for operator in self.operators.values())
-        self._made: dict[object, Linear] = {}
-
-    def known(self, key: object) -> Linear | None:
-        """What was made of this before, by the way it was made; torch.compile shall not have to guard all of it."""
-        return None if torch.compiler.is_compiling() else self._made.get(key)
+        #: What was made of this before, by the way it was made. Whoever makes something looks here first.
+        self.known: dict[object, Linear] = {}
 
     def remember(self, key: object, made: Linear) -> Linear:
+        # torch.compile shall not have to guard all of it.
         if torch.compiler.is_compiling() or made.passing:
             return made
-        if len(self._made) >= _REMEMBERED:
-            self._made.clear()
-        self._made[key] = made
+        if len(self.known) >= _REMEMBERED:
+            self.known.clear()
+        self.known[key] = made
         return made
 
     def differentiated(self, outer: Operator) -> Linear:
@@ -53,22 +51,14 @@ class Linear:
         )
 
     def times(self, factor: float) -> Linear:
-        made = self.known(factor)
-        if made is None:
-            made = Linear({output: operator * factor for output, operator in self.operators.items()})
-            self.remember(factor, made)
-        return made
+        made = Linear({output: operator * factor for output, operator in self.operators.items()})
+        return self.remember(factor, made)
 
     def plus(self, other: Linear, sign: float) -> Linear:
-        if not other.operators:
-            return self
-        made = self.known((other, sign))
-        if made is None:
-            total = dict(self.operators)
-            for output, operator in other.operators.items():
-                total[output] = total.get(output, Operator({})) + sign * operator
-            made = self.remember((other, sign), Linear(total))
-        return made
+        total = dict(self.operators)
+        for output, operator in other.operators.items():
+            total[output] = total.get(output, Operator({})) + sign * operator
+        return self.remember((other, sign), Linear(total))
 
     def same(self, other: Linear) -> bool:
         """Whether it is the same expression; directions that are computed anew at each call count by their values."""

@@ -13,7 +13,7 @@ from dudx.network.pointwise import Pointwise
 from dudx.network.probes import at_rest, difference, moves, rounding
 from dudx.network.sandbox import output_of
 from dudx.network.slices import slicing
-from dudx.private_torch import mapped
+from dudx.private_torch import mapped, transforms_active
 
 # Influence shows in any handful of rows, so a probe never needs the whole batch.
 _PROBE_ROWS = 16
@@ -57,7 +57,9 @@ def refuse_if_coupled(model: Model, x: Tensor) -> Acquaintance:
     Influence that training switches on later (a zero-initialised output projection, say) is found too: the probe is
     repeated at the 2nd, 4th, 8th … meeting, which costs nothing in the long run.
     """
-    if x.is_meta or torch.compiler.is_compiling() or isinstance(model, Pointwise) or mapped():
+    if x.is_meta or torch.compiler.is_compiling() or isinstance(model, Pointwise):
+        return Acquaintance()
+    if transforms_active() and mapped():
         return Acquaintance()
     return looked_at(model, "coupling", lambda: _uncoupled(model, x))
 
