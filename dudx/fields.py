@@ -267,9 +267,12 @@ class Field:
     @classmethod
     def __torch_function__(cls, function: Callable, types: object, args: tuple = (), kwargs: dict | None = None) -> Any:
         """Torch functions see tensors; the sums, differences and products among them stay symbolic if they can."""
-        symbolic = SYMBOLIC.get(getattr(function, "__name__", ""))
+        name = getattr(function, "__name__", "")
+        symbolic = SYMBOLIC.get(name)
         if symbolic is not None and len(args) == 2 and not kwargs:
             return symbolic(*args)
+        if name.endswith("_like"):  # of its shape, but not made of it: a tensor that may be written to
+            return function(*tensors_of(args), **tensors_of(kwargs or {}))
         field = next(a for a in _flattened((args, kwargs or {})) if isinstance(a, Field))
         return field._apply(function, *args, **(kwargs or {}))
 

@@ -37,7 +37,7 @@ DIFFERENCE: dict[str, Callable[[float, int], Engine]] = {
     # The same random numbers at every step, so that halving the range halves each point's own step.
     "SFD": lambda step, accuracy: SFD((step / 1.2, step), accuracy, generator=torch.Generator().manual_seed(0)),
     # Room for every stencil, so that it must do what FD does.
-    "FD inside": lambda step, accuracy: FD(step, accuracy, inside=lambda x: x.abs().amax(1) - 8),
+    "FD inside": lambda step, accuracy: FD(step, accuracy, inside=lambda x: x.abs().amax(1) - 16),
 }
 
 

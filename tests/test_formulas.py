@@ -261,3 +261,14 @@ def test_a_matrix_of_low_rank_and_one_of_both_signs() -> None:
         exact = sum(float(matrix[i, j]) * evaluate(model, x, D(i, j), AD()) for i in range(6) for j in range(6))
         found = evaluate(model, x, dudx.Second(matrix), Taylor())
         assert torch.allclose(found, exact, rtol=1e-10, atol=1e-11)
+
+
+def test_a_tensor_like_an_input_is_a_tensor():
+    def equation(u, x):
+        direction = torch.ones_like(x).repeat(1, 2)
+        assert type(direction) is torch.Tensor
+        direction[:, 1] = 0
+        return u.along(direction) - u.x
+
+    model, x = torch.nn.Linear(2, 1).double(), torch.rand(5, 2, dtype=torch.float64)
+    assert dudx.Residual(equation, ("x", "y"))(model, x, dudx.AD()).abs().max() == 0
