@@ -327,9 +327,13 @@ def test_random_steps_reach_as_far_as_higher_orders(model, x):
     assert engine.steps.keys() == {1, 2, 4}
 
 
-@pytest.mark.parametrize("engine", EXACT.values(), ids=EXACT)
+@pytest.mark.parametrize("engine", [engine for name, engine in EXACT.items() if name != "Auto"], ids=repr)
 def test_exact_engines_have_nothing_to_calibrate(engine, model, x):
     assert engine.calibrated(model, x, BURGERS) is engine
+
+
+def test_an_engine_that_chooses_has_chosen_once_it_is_calibrated(model, x):
+    assert EXACT["Auto"].calibrated(model, x, BURGERS).chosen in (0, 1)
 
 
 UNSET = {"FD": FD(), "EFD": EFD(), "SFD": SFD()}

@@ -52,7 +52,9 @@ class Combination(Engine):
     def calibrated(self, model: Model, x: Tensor, operators: Sequence[Operator], **search: Any) -> Self:
         """The same with the steps of its parts set, each for what it is asked for."""
         asked = zip(self.parts, self.shares(fitting(operators, x)), strict=True)
-        return self.with_parts([p.calibrated(model, x, share, **search) if share else p for p, share in asked])
+        parts = [p.calibrated(model, x, share, **search) if share else p for p, share in asked]
+        changed = any(now is not before for now, before in zip(parts, self.parts, strict=True))
+        return self.with_parts(parts) if changed else self
 
     @property
     def state(self) -> dict[str, Any]:
