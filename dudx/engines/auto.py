@@ -14,6 +14,7 @@ from torch import Generator, Tensor, nn
 from dudx.checks import Model
 from dudx.engines.autodiff import AD
 from dudx.engines.base import Engine, Prepared, RowsPerPoint
+from dudx.engines.meeting import sound_derivatives
 from dudx.engines.taylor.engine import Taylor
 from dudx.errors import InputError, UnsupportedError
 from dudx.network.modules import owner_of
@@ -80,7 +81,7 @@ class Auto(Engine):
         return any(engine.approximate for engine in self.candidates)
 
     def derivatives(self, model: Model, x: Tensor, operators: Sequence[Operator]) -> Sequence[Tensor]:
-        return self._engine(model, x, operators).derivatives(model, x, operators)
+        return sound_derivatives(self._engine(model, x, operators), model, x, operators)
 
     def prepared(self, x: Tensor, operators: Sequence[Operator]) -> Prepared | None:
         return None if self.chosen is None else self.candidates[self.chosen].prepared(x, operators)

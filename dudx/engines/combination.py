@@ -12,6 +12,7 @@ from torch import Tensor
 
 from dudx.checks import Model
 from dudx.engines.base import Engine, RowsPerPoint, samples_of
+from dudx.engines.meeting import sound_derivatives
 from dudx.errors import InputError
 from dudx.operators import Directional, Operator, Partial, Term, at_rows, fitting
 
@@ -116,14 +117,14 @@ class Where(Combination):
         holds = self._holds(x)
         together = samples_of(model) > 1
         if x.is_meta or together or self.coupled != "refuse":  # a part of the batch would be another batch
-            both = [part.derivatives(model, x, operators) for part in self.parts]
+            both = [sound_derivatives(part, model, x, operators) for part in self.parts]
             return [torch.where(holds.unsqueeze(1), a, b) for a, b in zip(*both, strict=True)]
         places = [holds.nonzero().flatten(), (~holds).nonzero().flatten()]
         for part, others in zip(self.parts, reversed(places), strict=True):
             if not len(others):
-                return list(part.derivatives(model, x, operators))
+                return list(sound_derivatives(part, model, x, operators))
         found = [
-            part.derivatives(model, x[rows], at_rows(operators, rows))
+            sound_derivatives(part, model, x[rows], at_rows(operators, rows))
             for part, rows in zip(self.parts, places, strict=True)
         ]
         back = torch.cat(places).argsort()
@@ -235,10 +236,10 @@ class ByAxis(Combination):
             asked = [number for number, share in enumerate(split) if share.terms]
             if not asked:
                 continue
-            for number, value in zip(asked, part.derivatives(model, x, [split[i] for i in asked]), strict=True):
+            for number, value in zip(asked, sound_derivatives(part, model, x, [split[i] for i in asked]), strict=True):
                 already = totals[number]
                 totals[number] = value if already is None else already + value
         if None in totals:  # 0 * D(0), whose shape only the network knows
-            zero = 0 * self.parts[0].derivatives(model, x, [Operator({Partial(): 1.0})])[0]
+            zero = 0 * sound_derivatives(self.parts[0], model, x, [Operator({Partial(): 1.0})])[0]
             return [zero if total is None else total for total in totals]
         return [total for total in totals if total is not None]

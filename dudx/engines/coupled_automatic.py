@@ -12,6 +12,7 @@ from dudx import checks
 from dudx.checks import Model
 from dudx.engines.autodiff import AD
 from dudx.engines.base import Engine, RowsPerPoint
+from dudx.engines.meeting import sound_derivatives
 from dudx.errors import InputError, UnsupportedError
 from dudx.operators import Along, D, Directional, Operator, Term, fitting
 
@@ -74,7 +75,7 @@ class CAN(Engine):
         plan = _Plan(x, operators, self)
         rows = torch.cat([x + shift for shift in plan.shifts])
         asked = [D(), *(plan.slope(ray, len(plan.shifts)) for ray in plan.rays)]
-        u, *slopes = (value.unflatten(0, (-1, len(x))) for value in self.inner.derivatives(model, rows, asked))
+        u, *slopes = (value.unflatten(0, (-1, len(x))) for value in sound_derivatives(self.inner, model, rows, asked))
         by_ray = dict(zip(plan.rays, slopes, strict=True))
         results = []
         for operator in operators:

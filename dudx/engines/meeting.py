@@ -194,16 +194,20 @@ def _differences(
     engine: Engine, model: Model, x: Tensor, operators: Sequence[Operator], known: Acquaintance
 ) -> Sequence[Tensor]:
     plan = engine.prepared(x, operators)
-    if plan is None:
-        return engine.derivatives(model, x, operators)
+
+    def run(network: Model) -> Sequence[Tensor]:
+        return engine.derivatives(network, x, operators) if plan is None else plan(network, x)
+
     # Isolated networks see to it themselves that a sample's rows draw the same numbers, and need not run again.
     alone = _is_pointwise(model)
+    if plan is None and alone:  # the engine has to see what it is
+        return run(model)
     observed, numbers = Observed(len(x)), Kernels() if alone else OwnNumbers()
-    results = plan(_Seen(model, observed, numbers), x)
+    results = run(_Seen(model, observed, numbers))
     order = max(orders_of(tuple(operators)))
     known.random = numbers.drawn and not alone
     if known.random:
-        return plan(SameNumbers(model, len(x)), x)
+        return run(SameNumbers(model, len(x)))
     coarsest = numbers.coarser_than(x.dtype)
     if coarsest is not None:
         _refuse_noise(engine, model, x, order, coarsest)

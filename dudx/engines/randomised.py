@@ -14,6 +14,7 @@ from torch import Generator, Tensor
 
 from dudx.checks import Model
 from dudx.engines.base import Engine, Prepared, RowsPerPoint
+from dudx.engines.meeting import sound_derivatives
 from dudx.engines.taylor.engine import Taylor
 from dudx.errors import InputError
 from dudx.operators import Directional, Operator, Partial, Term, fitting
@@ -68,9 +69,11 @@ class STDE(Engine):
         object.__setattr__(self, "coupled", self.inner.coupled)
 
     def derivatives(self, model: Model, x: Tensor, operators: Sequence[Operator]) -> Sequence[Tensor]:
-        return self.inner.derivatives(model, x, [self._drawn(operator, x).mean for operator in operators])
+        return sound_derivatives(self.inner, model, x, [self._drawn(operator, x).mean for operator in operators])
 
     def prepared(self, x: Tensor, operators: Sequence[Operator]) -> Prepared | None:
+        if type(self.inner).prepared is Engine.prepared:
+            return None  # nothing is drawn for a plan that there is none of
         return self.inner.prepared(x, [self._drawn(operator, x).mean for operator in operators])
 
     def rows(self, x: Tensor, operators: Sequence[Operator]) -> RowsPerPoint:
@@ -91,7 +94,7 @@ class STDE(Engine):
             raise InputError("The spread of one sample is unknown; take two or more, dudx.STDE(samples=2).")
         drawn = [self._drawn(operator, x) for operator in fitting(operators, x)]
         asked = [part for one in drawn for part in (one.whole, *itertools.chain(*(s for s, _ in one.strata)))]
-        values = iter(self.inner.derivatives(model, x, asked))
+        values = iter(sound_derivatives(self.inner, model, x, asked))
         found = []
         for one in drawn:
             total = next(values)

@@ -12,6 +12,7 @@ from torch import Tensor
 from dudx import checks
 from dudx.checks import Model
 from dudx.engines.base import Engine, RowsPerPoint
+from dudx.engines.meeting import sound_derivatives
 from dudx.engines.nodal.base import Axes, refused, same_points, written_out
 from dudx.engines.taylor.engine import Taylor
 from dudx.errors import InputError, UnsupportedError
@@ -99,7 +100,7 @@ class Separated(Engine):
         for number, (factor, axis) in enumerate(zip(factors, self.axes, strict=True)):
             orders = sorted({axes.count(number) for axes in wanted})
             column = axis.to(x).unsqueeze(1)
-            values = self.inner.derivatives(factor, column, [D(*[0] * order) for order in orders])
+            values = sound_derivatives(self.inner, factor, column, [D(*[0] * order) for order in orders])
             tables.append({k: value.unflatten(1, (-1, outputs)) for k, value in zip(orders, values, strict=True)})
         return tables
 

@@ -16,6 +16,11 @@ class SameNumbers:
         self.model, self.points = model, points
 
     def __call__(self, rows: Tensor) -> Tensor:
+        if len(rows) % self.points:
+            raise UnsupportedError(
+                "This network draws random numbers, and differences need the same ones at all rows that belong to a "
+                "point, of which some points have more than others here; use dudx.AD(), or model.eval()."
+            )
         try:
             return on_each(self.model, rows.view(-1, self.points, rows.shape[1])).flatten(0, 1)
         except UnsupportedError as error:
