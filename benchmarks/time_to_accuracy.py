@@ -182,7 +182,7 @@ def show(methods: Sequence[Method], marks: Sequence[float], seeds: int, out: Pat
 def draw(methods: Sequence[Method], seeds: int, out: Path) -> None:
     """The error against the seconds, both logarithmic; a panel for each problem."""
     names = list(dict.fromkeys(method.problem for method in methods))
-    order = list(dict.fromkeys(method.engine for method in methods))
+    order = list(dict.fromkeys((method.optimizer, method.engine) for method in methods))
     with figure(out / "time_to_accuracy.png", len(names), (5.2 * len(names), 4.2)) as axes:
         for ax, name in zip(axes, names, strict=True):
             for method in methods:
@@ -191,7 +191,7 @@ def draw(methods: Sequence[Method], seeds: int, out: Path) -> None:
                     continue
                 times = sorted({row[0] for curve in curves for row in curve})
                 pairs = [(time, error) for time in times if (error := median_at(time, curves)) is not None]
-                colour = COLOURS[order.index(method.engine) % len(COLOURS)]
+                colour = COLOURS[order.index((method.optimizer, method.engine)) % len(COLOURS)]
                 label = f"{method.optimizer}, {engine_label(method.engine)}"
                 ax.loglog(*zip(*pairs, strict=True), method.way.line, color=colour, label=label)
             ax.set(xlabel="CPU seconds of training", ylabel="relative L2 error", title=name)
