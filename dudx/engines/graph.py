@@ -43,7 +43,7 @@ def differentiable_output(model: Model, x: Tensor, order: int) -> Tensor:
 
     Most networks have nothing but ordinary kernels, and run as they are; others run again with these written out.
     """
-    if _ordinary(model):
+    if is_ordinary(model):
         return checks.forward(model, x.clone())
     owner = owner_of(model)
     fused = _met.get(owner) if _can_be_met(owner) else None
@@ -85,7 +85,7 @@ def fused_kernel(u: Tensor) -> str | None:
     return _looked_at(u, 1)
 
 
-def _ordinary(model: object) -> bool:
+def is_ordinary(model: object) -> bool:
     """Whether a network is a sequence of ordinary modules that nobody has changed."""
     ahead = [model]
     while ahead:

@@ -11,6 +11,7 @@ import torch
 from torch.utils.checkpoint import CheckpointFunction
 
 from dudx.checks import Model
+from dudx.engines.graph import is_ordinary
 from dudx.engines.taylor.generic import through
 from dudx.engines.taylor.jet import Jet, NotFollowedError
 from dudx.engines.taylor.writing import PlainTensorWrittenError, Shadows, shadow_of
@@ -32,6 +33,8 @@ def output_of(model: Model, jet: Any) -> Any:
         return model(jet)  # type: ignore[arg-type]
     if type(model).__name__ == "OptimizedModule":  # which would compile itself for jets
         model = model._orig_mod  # type: ignore[attr-defined]
+    if is_ordinary(model):
+        return model(jet)  # type: ignore[arg-type]
     with _custom_functions:
         if _ways:
             known = _known(model)
