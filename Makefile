@@ -19,8 +19,8 @@ test: $(READY)
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -q -n auto
 
 # The tests of the library on the oldest torch that pyproject.toml promises, or on another one, TORCH=2.9.0, in an
-# environment of its own. From PyPI torch brings CUDA along, some gigabytes; an index of CPU builds does not:
-# make test-oldest PIP_INDEX_URL=https://download.pytorch.org/whl/cpu PIP_EXTRA_INDEX_URL=https://pypi.org/simple
+# environment of its own. As a rule torch brings CUDA along, some gigabytes; an index of CPU builds does not:
+# make test-oldest PIP_INDEX_URL=… PIP_EXTRA_INDEX_URL=…
 TORCH ?= 2.13.0
 OLDEST := .venv-torch-$(TORCH)
 # Read by themselves, since the package would refuse a torch that it does not promise.
