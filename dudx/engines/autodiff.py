@@ -63,7 +63,7 @@ class AD(Engine):
             return _in_transform(model, x, operators)
         differentiable = torch.is_grad_enabled()
         with torch.inference_mode(False), torch.enable_grad():
-            # The model gets a non-leaf copy of it: it may not write into the points, nor a direction depend on these.
+            # A copy, so that no direction depends on it; a model that might write into its input gets a further one.
             own = x.clone() if x.requires_grad else x.detach().clone().requires_grad_(True)
             u = differentiable_output(model, own, order)
             results = reverse_derivatives(u, own, operators, differentiable=differentiable)
