@@ -206,6 +206,12 @@ def _differences(
     results = run(_Seen(model, observed, numbers))
     order = max(orders_of(tuple(operators)))
     known.random = numbers.drawn and not alone
+    if known.random and numbers.drawn_again:
+        raise UnsupportedError(
+            "This network draws random numbers inside of torch.utils.checkpoint, whose backward pass draws them again, "
+            "and differences need the same ones at all rows that belong to a point; use dudx.AD() or dudx.Taylor(), or "
+            "model.eval()."
+        )
     if known.random:
         return run(SameNumbers(model, len(x)))
     coarsest = numbers.coarser_than(x.dtype)
