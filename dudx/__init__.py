@@ -42,7 +42,8 @@ from dudx.fields import Field
 from dudx.memory import keep_freed_memory
 from dudx.network.detect import coupled
 from dudx.network.ensemble import Ensemble, ensemble
-from dudx.operators import Along, D, Laplacian, Operator, Second, random_laplacian
+from dudx.operators import Along, D, Laplacian, Operator, Second
+from dudx.random_operators import random_laplacian
 from dudx.recommendation import Candidate, Recommendation, recommend
 from dudx.residual import Residual
 from dudx.streaming import backward, suggested_chunk

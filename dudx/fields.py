@@ -17,7 +17,8 @@ from torch import Generator, Tensor
 from dudx.chain import Constant, Coordinate, Made, Sources, differentiated
 from dudx.errors import InputError
 from dudx.linear import NOTHING, Linear
-from dudx.operators import Along, D, Laplacian, Operator, Partial, Second, random_laplacian
+from dudx.operators import Along, D, Laplacian, Operator, Partial, Second
+from dudx.random_operators import random_laplacian
 from dudx.spelling import SYMBOLIC, axes_named
 
 
