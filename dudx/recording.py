@@ -105,8 +105,8 @@ def _redirected(operator: Operator, now: Mapping[int, Tensor]) -> Operator:
 class Recorder:
     """Hands out placeholders and notes what was asked for."""
 
-    def __init__(self, inputs: tuple[str, ...], x: Tensor):
-        self.inputs, self.shape, self.like = inputs, (len(x), 1), x
+    def __init__(self, inputs: tuple[str, ...], x: Tensor, columns: int = 1):
+        self.inputs, self.shape, self.like = inputs, (len(x), columns), x
         self._asked: list[Linear] = []
         self._drawn: list[Operator] = []
         # NaN, so that a direction computed from a field's values is noticed: engines refuse directions with NaN.
@@ -133,10 +133,10 @@ class Recorder:
 class Replay:
     """Hands out the engine's results for what was recorded, as long as nothing else is asked for."""
 
-    def __init__(self, x: Tensor, request: Request, computed: Sequence[Tensor]):
-        self.inputs, self.shape, self.like = request.inputs, (len(x), 1), x
+    def __init__(self, x: Tensor, request: Request, computed: Sequence[Tensor], columns: int = 1):
+        self.inputs, self.shape, self.like = request.inputs, (len(x), columns), x
         self._request, self._computed = request, computed
-        self._one_output = computed[0].shape[1] == 1
+        self._one_output = computed[0].shape[1] == columns
         self._number = self._draws = 0
 
     def of(self, linear: Linear) -> Tensor:
@@ -153,7 +153,8 @@ class Replay:
         total: Tensor | None = None
         for output, place in request.places[number]:
             part = self._computed[place]
-            part = part if self._one_output else part[:, output : output + 1]
+            columns = self.shape[1]
+            part = part if self._one_output else part[:, output * columns : (output + 1) * columns]
             total = part if total is None else total + part
         assert total is not None
         return total

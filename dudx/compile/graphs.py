@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from dudx.errors import first_line
-from dudx.network.pointwise import Pointwise, itself
+from dudx.network.pointwise import Held
 from dudx.private_torch import backward_compiled_at_once, from_compiler
 
 
@@ -118,7 +118,7 @@ class Compiled:
 
     def takes(self, model: Any) -> bool:
         """Whether it is worth a try; an isolated network may know that it cannot be compiled, and why."""
-        reason = model.not_compiled if isinstance(model, Pointwise) else None
+        reason = model.not_compiled if isinstance(model, Held) else None
         if self.available and reason is not None:
             self._give_up(reason)
         return self.available
@@ -175,8 +175,3 @@ def _of_arguments(checks: Sequence[Any]) -> list[bool]:
 def shapes(*tensors: Tensor) -> Hashable:
     """What fixed shapes depend on."""
     return tuple((tuple(t.shape), t.dtype, t.device, t.requires_grad) for t in tensors)
-
-
-def unbound(model: Any) -> tuple[Any, tuple[Tensor, ...], Callable[..., Any]]:
-    """A network apart from the tensors it holds for the moment, and how to put them together again."""
-    return model.unbound() if isinstance(model, Pointwise) else (model, (), itself)
