@@ -16,6 +16,7 @@ from torch import Generator, Tensor
 
 from dudx.chain import Constant, Coordinate, Made, Sources, differentiated
 from dudx.errors import InputError
+from dudx.integrals import Integrals
 from dudx.linear import NOTHING, Linear
 from dudx.operators import Along, D, Laplacian, Operator, Partial, Second, random_laplacian
 from dudx.spelling import SYMBOLIC, axes_named
@@ -30,10 +31,12 @@ class Values(Protocol):
 
     def of(self, linear: Linear) -> Tensor: ...
 
+    def at(self, linear: Linear, rows: Tensor) -> Tensor: ...
+
     def drawn(self, draw: Callable[[Tensor], Operator]) -> Operator: ...
 
 
-class Field:
+class Field(Integrals):
     """An output of the network inside a residual, or an expression made of such outputs and their derivatives.
 
     Example:

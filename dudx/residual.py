@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Callable, Hashable, Mapping, Sequence
+from functools import partial
 from typing import Any, ClassVar, Generic, TypeVar, overload
 
 import torch
 from torch import Tensor
 
 from dudx import checks
-from dudx.border import derivatives, prepared
+from dudx.border import derivatives, derivatives_elsewhere, prepared
 from dudx.checks import Model
 from dudx.compile.graphs import Compiled, Key, shapes
 from dudx.engines.base import Engine
@@ -229,11 +230,15 @@ class Residual(Generic[Result]):
         request: Request,
         finish: Callable[[Any], Any],
     ) -> Any:
+        if self._compiled is not None and request.elsewhere:
+            self._compiled.give_up("integrals and fractional derivatives choose their rows at each call")
         if self._compiled is not None and not mapped() and self._compiled.takes(model):
             plan = prepared(model, x, request.operators, engine)
             if plan is not None:
                 return self._from_graph(plan, model, x, data, request, finish)
-        return finish(self._combined(derivatives(model, x, request.operators, engine), request, x, data))
+        computed = derivatives(model, x, request.operators, engine)
+        elsewhere = partial(derivatives_elsewhere, model, engine, len(x)) if request.elsewhere else None
+        return finish(self._combined(computed, request, x, data, elsewhere))
 
     def _from_graph(
         self, plan: Any, model: Model, x: Tensor, data: Mapping[str, Tensor], request: Request, finish: Callable
@@ -281,7 +286,14 @@ class Residual(Generic[Result]):
             return x.dtype
         return (x.dtype, *((name, tensor.dtype, tensor.shape[1:]) for name, tensor in data.items()))
 
-    def _combined(self, computed: Sequence[Tensor], request: Request, x: Tensor, data: Mapping[str, Tensor]) -> Any:
+    def _combined(
+        self,
+        computed: Sequence[Tensor],
+        request: Request,
+        x: Tensor,
+        data: Mapping[str, Tensor],
+        elsewhere: Callable[..., Sequence[Tensor]] | None = None,
+    ) -> Any:
         """The function's value from the computed operators."""
         columns = self._columns_of(data)
         if computed[0].shape[1] != len(self.outputs) * columns:
@@ -289,7 +301,7 @@ class Residual(Generic[Result]):
                 f"The residual names {len(self.outputs)} output(s) ({', '.join(self.outputs)}) and the model returns "
                 f"{computed[0].shape[1] // columns}; name them all, in order."
             )
-        return self._call(Replay(x, request, computed, columns), x, data)
+        return self._call(Replay(x, request, computed, columns, elsewhere), x, data)
 
     def compiled(self) -> Residual[Result]:
         """The same residual, compiled."""

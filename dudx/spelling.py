@@ -16,10 +16,11 @@ def input_names(inputs: Any) -> tuple[str, ...]:
     """The names of a network's inputs, once they are sure to be such."""
     if not _are_names(inputs) or not inputs:
         raise InputError(f'The inputs are named by a tuple such as ("x", "t"); got {inputs!r}.')
-    reserved = {"d", "along", "laplacian", "second"} & set(inputs)
+    reserved = {"d", "along", "laplacian", "second", "integral", "caputo", "fractional_laplacian"} & set(inputs)
     if reserved or len(set(inputs)) < len(inputs):
         raise InputError(
-            f"Input names must differ from each other and from d, along, laplacian, second; got {inputs!r}."
+            "Input names must differ from each other and from d, along, laplacian, second, integral, caputo, "
+            f"fractional_laplacian; got {inputs!r}."
         )
     return tuple(inputs)
 

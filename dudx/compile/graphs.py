@@ -98,7 +98,7 @@ class Compiled:
             if not from_compiler(error):
                 raise
             result = function(model, *arguments)  # a mistake in the function itself shows here
-            self._give_up(f"{type(error).__name__}: {first_line(error)}")
+            self.give_up(f"{type(error).__name__}: {first_line(error)}")
             return result
         graphs[of_it, key] = graph
         self.seconds += time.perf_counter() - start
@@ -120,7 +120,7 @@ class Compiled:
         """Whether it is worth a try; an isolated network may know that it cannot be compiled, and why."""
         reason = model.not_compiled if isinstance(model, Held) else None
         if self.available and reason is not None:
-            self._give_up(reason)
+            self.give_up(reason)
         return self.available
 
     def _tell(self, key: Hashable, others: list[Hashable]) -> None:
@@ -134,7 +134,10 @@ class Compiled:
                 stacklevel=6,
             )
 
-    def _give_up(self, reason: str) -> None:
+    def give_up(self, reason: str) -> None:
+        """Go on without compilation, and say so once."""
+        if not self.available:
+            return
         self.available = False
         warnings.warn(
             f"torch.compile is not possible here ({reason}); going on without it.", CompilationWarning, stacklevel=6

@@ -41,6 +41,11 @@ def samples_of(model: object) -> int:
     return model.samples if isinstance(model, Held) else 1
 
 
+def one_function(model: object) -> bool:
+    """Whether a model's values at all points are those of one function."""
+    return not isinstance(model, Held) or model.one_function
+
+
 def unbound(model: Any) -> tuple[Any, tuple[Tensor, ...], Callable[..., Any]]:
     """A network apart from the tensors it holds for the moment, and how to put them together again."""
     return model.unbound() if isinstance(model, Held) else (model, (), itself)
