@@ -17,7 +17,8 @@ from torch import Tensor
 from dudx import checks
 from dudx.border import derivatives, prepared
 from dudx.checks import Model
-from dudx.compile.graphs import Compiled, Key, shapes, unbound
+from dudx.compile.graphs import Compiled
+from dudx.compile.planned import from_graph
 from dudx.engines.base import Engine
 from dudx.errors import InputError
 from dudx.fields import Field, Values, tensors_of
@@ -206,10 +207,8 @@ class Residual(Generic[Result]):
         self, model: Model, x: Tensor, engine: Engine, data: Mapping[str, Tensor], finish: Callable[[Any], Any]
     ) -> Any:
         x = self._points(x)
-        if isinstance(model, Ensemble):
-            derivatives(model.kind, x, [D()], engine)  # its checks, which cannot be made for all members at once
-            return model.map(lambda member: self._evaluated(member, x, engine, data, finish))
-        model = self._with_networks(model)
+        if not isinstance(model, Ensemble):
+            model = self._with_networks(model)
         known = self._known(x, data)
         if known is not None:
             try:
@@ -235,34 +234,37 @@ class Residual(Generic[Result]):
         request: Request,
         finish: Callable[[Any], Any],
     ) -> Any:
-        if self._compiled is not None and not mapped() and self._compiled.takes(model):
-            plan = prepared(model, x, request.operators, engine)
-            if plan is not None:
-                return self._from_graph(plan, model, x, data, request, finish)
+        plan = self._plan(model, x, engine, request)
+        if plan is not None:
+            return self._from_graph(plan, model, x, data, request)[_ENDS.index(finish)]
+        if isinstance(model, Ensemble):
+            derivatives(model.kind, x, [D()], engine)  # its checks, which cannot be made for all members at once
+            return model.map(
+                lambda member: self._computed(self._with_networks(member), x, engine, data, request, finish)
+            )
         return finish(self._combined(derivatives(model, x, request.operators, engine), request, x, data))
 
-    def _from_graph(
-        self, plan: Any, model: Model, x: Tensor, data: Mapping[str, Tensor], request: Request, finish: Callable
-    ) -> Any:
-        names, tensors = tuple(data), tuple(data.values())
-        network, held, bind = unbound(model)
+    def _plan(self, model: Any, x: Tensor, engine: Engine, request: Request) -> Any:
+        """The plan to be compiled; None where nothing is."""
+        if isinstance(model, Ensemble):
+            if self.networks:
+                return None
+            model = model.kind  # what is true of one is taken to be true of all members
+        if self._compiled is None or mapped() or not self._compiled.takes(model):
+            return None
+        return prepared(model, x, request.operators, engine)
 
-        def run(
-            network: Any,
-            residual: Residual,
-            held: tuple[Tensor, ...],
-            x: Tensor,
-            planned: tuple[Tensor, ...],
-            given: tuple[Tensor, ...],
-        ) -> Any:
-            computed = plan.run(bind(network, *held), x, planned)
-            return finish(residual._combined(computed, request, x, dict(zip(names, given, strict=True))))
+    def _from_graph(self, plan: Any, model: Model, x: Tensor, data: Mapping[str, Tensor], request: Request) -> Any:
+        """The residual in each of the forms that may be asked for: a call and a loss share one graph."""
+        names = tuple(data)
 
-        given = shapes(x, *held, *plan.tensors, *tensors)
-        way = (request.places, request.shapes, names, finish, torch.is_grad_enabled(), bind)
-        key = Key(plan.key, given, way)
+        def finish(residual: Residual, computed: Sequence[Tensor], x: Tensor, given: tuple[Tensor, ...]) -> Any:
+            values = residual._combined(computed, request, x, dict(zip(names, given, strict=True)))
+            return tuple(end(values) for end in _ENDS)
+
         assert self._compiled is not None
-        return self._compiled(key, run, network, self, held, x, plan.tensors, tensors)
+        way = (request.places, request.shapes, names)
+        return from_graph(self._compiled, plan, model, x, finish, way, self, tuple(data.values()))
 
     def _known(self, x: Tensor, data: Mapping[str, Tensor]) -> Request | None:
         """What the function asked for when it was called like this before, if it can be relied on."""
@@ -362,6 +364,10 @@ def _mean_square(values: Any) -> Tensor:
     if not isinstance(values, tuple):
         return values.square().mean()
     return torch.stack([value.square().mean() for value in values]).sum()
+
+
+#: What is made of a residual's values: a call's and a loss.
+_ENDS = (_fresh, _mean_square)
 
 
 def _are_names(names: object) -> bool:
