@@ -17,7 +17,8 @@ from torch import Tensor
 from dudx import checks
 from dudx.border import derivatives, derivatives_elsewhere, prepared
 from dudx.checks import Model
-from dudx.compile.graphs import Compiled, Key, shapes
+from dudx.compile.graphs import Compiled
+from dudx.compile.planned import from_graph
 from dudx.engines.base import Engine
 from dudx.errors import InputError
 from dudx.fields import Field, Values, tensors_of
@@ -25,7 +26,6 @@ from dudx.linear import Linear
 from dudx.network.ensemble import Ensemble
 from dudx.network.given import with_data
 from dudx.network.joined import Joined
-from dudx.network.pointwise import unbound
 from dudx.operators import D, Directional, Operator
 from dudx.private_torch import mapped
 from dudx.recording import OtherRequestError, Recorder, Replay, Request
@@ -199,12 +199,8 @@ class Residual(Generic[Result]):
         self, model: Model, x: Tensor, engine: Engine, data: Mapping[str, Tensor], finish: Callable[[Any], Any]
     ) -> Any:
         x = self._points(x)
-        if isinstance(model, Ensemble):
-            derivatives(
-                self._given_data(model.kind, x, data), x, [D()], engine
-            )  # its checks, which cannot be made for all members at once
-            return model.map(lambda member: self._evaluated(member, x, engine, data, finish))
-        model = self._given_data(self._with_networks(model), x, data)
+        if not isinstance(model, Ensemble):
+            model = self._given_data(self._with_networks(model), x, data)
         known = self._known(x, data)
         if known is not None:
             try:
@@ -232,36 +228,43 @@ class Residual(Generic[Result]):
     ) -> Any:
         if self._compiled is not None and request.elsewhere:
             self._compiled.give_up("integrals and fractional derivatives choose their rows at each call")
-        if self._compiled is not None and not mapped() and self._compiled.takes(model):
-            plan = prepared(model, x, request.operators, engine)
-            if plan is not None:
-                return self._from_graph(plan, model, x, data, request, finish)
+        plan = self._plan(model, x, engine, request)
+        if plan is not None:
+            return self._from_graph(plan, model, x, data, request)[_ENDS.index(finish)]
+        if isinstance(model, Ensemble):
+            # The checks, which cannot be made for all members at once.
+            derivatives(self._given_data(model.kind, x, data), x, [D()], engine)
+
+            def of(member: Any) -> Any:
+                seen = self._given_data(self._with_networks(member), x, data)
+                return self._computed(seen, x, engine, data, request, finish)
+
+            return model.map(of)
         computed = derivatives(model, x, request.operators, engine)
         elsewhere = partial(derivatives_elsewhere, model, engine, len(x)) if request.elsewhere else None
         return finish(self._combined(computed, request, x, data, elsewhere))
 
-    def _from_graph(
-        self, plan: Any, model: Model, x: Tensor, data: Mapping[str, Tensor], request: Request, finish: Callable
-    ) -> Any:
-        names, tensors = tuple(data), tuple(data.values())
-        network, held, bind = unbound(model)
+    def _plan(self, model: Any, x: Tensor, engine: Engine, request: Request) -> Any:
+        """The plan to be compiled; None where nothing is."""
+        if isinstance(model, Ensemble):
+            if self.networks or self.network_data or self.functions:
+                return None
+            model = model.kind  # what is true of one is taken to be true of all members
+        if self._compiled is None or mapped() or not self._compiled.takes(model):
+            return None
+        return prepared(model, x, request.operators, engine)
 
-        def run(
-            network: Any,
-            residual: Residual,
-            held: tuple[Tensor, ...],
-            x: Tensor,
-            planned: tuple[Tensor, ...],
-            given: tuple[Tensor, ...],
-        ) -> Any:
-            computed = plan.run(bind(network, *held), x, planned)
-            return finish(residual._combined(computed, request, x, dict(zip(names, given, strict=True))))
+    def _from_graph(self, plan: Any, model: Model, x: Tensor, data: Mapping[str, Tensor], request: Request) -> Any:
+        """The residual in each of the forms that may be asked for: a call and a loss share one graph."""
+        names = tuple(data)
 
-        given = shapes(x, *held, *plan.tensors, *tensors)
-        way = (request.places, request.shapes, names, finish, torch.is_grad_enabled(), bind)
-        key = Key(plan.key, given, way)
+        def finish(residual: Residual, computed: Sequence[Tensor], x: Tensor, given: tuple[Tensor, ...]) -> Any:
+            values = residual._combined(computed, request, x, dict(zip(names, given, strict=True)))
+            return tuple(end(values) for end in _ENDS)
+
         assert self._compiled is not None
-        return self._compiled(key, run, network, self, held, x, plan.tensors, tensors)
+        way = (request.places, request.shapes, names)
+        return from_graph(self._compiled, plan, model, x, finish, way, self, tuple(data.values()))
 
     def _known(self, x: Tensor, data: Mapping[str, Tensor]) -> Request | None:
         """What the function asked for when it was called like this before, if it can be relied on."""
@@ -382,3 +385,7 @@ def _mean_square(values: Any) -> Tensor:
     if not isinstance(values, tuple):
         return values.square().mean()
     return torch.stack([value.square().mean() for value in values]).sum()
+
+
+#: What is made of a residual's values: a call's and a loss.
+_ENDS = (_fresh, _mean_square)
