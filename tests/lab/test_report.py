@@ -13,7 +13,7 @@ from scipy import stats
 
 from dudx.errors import InputError
 from dudx.lab.paper.experiments import claims, experiments, looks
-from dudx.lab.paper.experiments.claims import Claim, Lost
+from dudx.lab.paper.experiments.claims import Claim, Lost, Ratio
 from dudx.lab.paper.experiments.data import Data, write_data
 from dudx.lab.paper.experiments.looks import Look
 from dudx.lab.paper.experiments.power import power_table
@@ -29,7 +29,7 @@ from dudx.lab.paper.experiments.statistics import (
 )
 from dudx.lab.paper.experiments.tables import Cell, Table, counted, percent, scientific, spread, times
 from dudx.lab.paper.report import write_report
-from dudx.lab.paper.report.document import Document, Section
+from dudx.lab.paper.report.document import Document, Judged, Part, Section
 from dudx.lab.paper.report.html import page
 from dudx.lab.run.settings import make_settings
 
@@ -159,7 +159,8 @@ def test_so_many_seeds_see_a_difference_as_often_as_promised(ratio: float, sprea
 
     def seen(count: int) -> float:
         tries = generator.normal(math.log(ratio), spread, (20_000, count))
-        return float(np.mean(stats.ttest_1samp(tries, 0.0, axis=1).pvalue < 0.05))
+        test: Any = stats.ttest_1samp(tries, 0.0, axis=1)
+        return float(np.mean(test.pvalue < 0.05))
 
     assert seen(seeds) == pytest.approx(0.8, abs=0.12)
     assert seen(seeds) > 0.79
@@ -441,12 +442,18 @@ def test_a_report_says_what_held_with_both_numbers_and_what_is_missing(reported:
 def test_the_page_is_whole_and_needs_nothing_else(reported: Path) -> None:
     text = (reported / "report.html").read_text()
     page = Page(text)
-    assert len(page.sources) == 1
+    assert len(page.sources) == 2
     assert all(source.startswith("data:image/png;base64,iVBOR") for source in page.sources)
-    assert page.links <= page.anchors
+    assert {link for link in page.links if link.startswith("#")} <= page.anchors
+    files = {link for link in page.links if not link.startswith("#")}
+    assert "data/table-poisson/runs.csv" in files
+    assert all((reported / link).is_file() for link in files)
     assert "prefers-color-scheme: dark" in text
     assert 'name="viewport"' in text
-    assert '<td class="held words"><strong>held</strong></td>' in text
+    assert '<p class="verdict held">held</p><p>Poisson 2D: sFD is more accurate than AD</p>' in text
+    assert text.count('<svg viewBox="0 0 320 58" class="ratio"') == text.count('<p class="verdict')
+    assert text.index('class="summary"') < text.index('class="overview"') < text.index("<h2")
+    assert text.count("<li>", text.index('class="summary"'), text.index("<figure>")) == 10
 
 
 def test_what_is_written_on_the_page_is_text_and_not_markup(tmp_path: Path) -> None:
@@ -454,7 +461,7 @@ def test_what_is_written_on_the_page_is_text_and_not_markup(tmp_path: Path) -> N
     put(tmp_path, "table-poisson", runs=rows)
     write_data(tmp_path / "data/table-poisson/environment.json", {"1": {"processor": "<script>x</script>"}})
     write_report(tmp_path)
-    assert "<script>" not in (tmp_path / "report.html").read_text()
+    assert "<script>x" not in (tmp_path / "report.html").read_text()
 
 
 def test_a_folder_without_data_is_one_sentence(tmp_path: Path) -> None:
@@ -472,10 +479,13 @@ def test_published_numbers_are_those_of_the_paper() -> None:
 def test_what_users_wrote_is_neither_a_tag_nor_a_link_in_a_report() -> None:
     wrote = "<script>alert(1)</script> [click](javascript:alert(1))\n# |"
     table = Table(wrote, ["reason"], [[wrote]], [wrote])
-    document = Document(wrote, [wrote], [Section(wrote, [wrote], [table])])
+    claim = Claim(wrote, wrote, "held", wrote, ratio=Ratio(wrote, 1.0, 1.0, 1.0))
+    part = Part(wrote, [wrote], [Judged(claim, wrote, "data.csv")], [Section(wrote, [wrote], [table])])
+    document = Document(wrote, [wrote], [part], Table("", ["topic"], [[wrote]]))
     text = document.markdown(Path())
     assert "<script" not in text
     assert "](" not in text.replace(r"\](", "")
-    assert sum(line.startswith("#") for line in text.splitlines()) == 2
-    assert "<script" not in page(document)
+    assert sum(line.startswith("#") for line in text.splitlines()) == 3
+    assert "<script>alert" not in page(document)
+    assert page(document).count("<script") == 1  # our own
     assert "p < 0.05" in Table("p < 0.05", ["a"], []).markdown()

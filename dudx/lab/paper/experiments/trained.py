@@ -103,13 +103,22 @@ def collapsed(rows: Iterable[Mapping[str, Any]]) -> int:
 
 
 def told_missing(rows: Sequence[Mapping[str, Any]]) -> list[str]:
-    """A sentence on the runs that are not there, by what they differ in: "AD with seeds 3, 4"; none if all are."""
-    keys = [key for key in _SETTINGS if key != "seed" and (key == "engine" or len({row[key] for row in rows}) > 1)]
+    """A sentence on the runs that are not there, by what they differ in: "seeds 3, 4 of AD"; none if all are."""
+    keys = [key for key in _SETTINGS if key == "engine" or (key != "seed" and _varied(rows, key))]
     found: dict[str, list[int]] = {}
     for row in where(rows, status="missing"):
         found.setdefault(" ".join(_word(key, row[key]) for key in keys), []).append(int(row["seed"]))
-    told = "; ".join(f"{words} with seeds {', '.join(map(str, seeds))}" for words, seeds in found.items())
+    together: dict[str, list[str]] = {}
+    for words, seeds in found.items():
+        together.setdefault(", ".join(map(str, seeds)), []).append(words)
+    told = "; ".join(f"seeds {seeds} of {', '.join(words)}" for seeds, words in together.items())
     return [f"Missing runs: {told}."] if told else []
+
+
+def _varied(rows: Sequence[Mapping[str, Any]], key: str) -> bool:
+    """Whether runs differ in this where they do not in the problem, which may decide it."""
+    values = {(row["problem"], row[key]) for row in rows}
+    return len(values) > (1 if key == "problem" else len({problem for problem, _ in values}))
 
 
 def _word(key: str, value: Any) -> str:
