@@ -9,7 +9,8 @@ Seconds are those of the processor, spent in training; looks at the error do not
 first-order optimizers fall by a cosine over the whole time. Unless engines are named, Levenberg-Marquardt runs with
 each and the others with Taylor.
 
-Each run leaves a JSON file and is not run again while that is there; interrupt and start again at will. In the end
+Each run leaves a JSON file and is not run again while that is there; interrupt and start again at will. Those of
+Levenberg-Marquardt on three problems are the runs of `dudx reproduce --profile cpu` too, whoever makes them. In the end
 there are a table of medians over the seeds and a picture of the error against the time; `--shown` makes these of what
 is there and runs nothing.
 """
@@ -31,6 +32,7 @@ from rich.table import Table
 
 from dudx.engines import engines
 from dudx.lab import make_settings, storage, train
+from dudx.lab.paper.archive import Archive, write
 from dudx.lab.plots import COLOURS, figure
 from dudx.lab.problems import problem
 from dudx.lab.run.engines import engine_label
@@ -66,6 +68,7 @@ WAYS = {
     "lbfgs": Way(120.0, {"optimizer": "adam", "learning_rate": 1e-3, **FIRST_ORDER, "evaluate_every": 10}, line="-."),
 }
 ADAM_BEFORE_LBFGS = 1000
+ENDLESS = 10**6
 
 
 @dataclass(frozen=True)
@@ -77,7 +80,12 @@ class Method:
     engine: str
 
     def file(self, out: Path, seed: int) -> Path:
-        return out / f"{self.problem}-{self.optimizer.replace(', ', '-')}-{self.engine}-seed{seed}.json"
+        """Where a run is written down; one that a reproduction made stands under its name there."""
+        file = out / f"{self.problem}-{self.optimizer.replace(', ', '-')}-{self.engine}-seed{seed}.json"
+        if file.exists() or self.optimizer != "lm":
+            return file
+        options = {**settings_of(self, seed, self.seconds, {}), "epochs": ENDLESS}
+        return Archive(out).path(make_settings(self.problem, "cpu", **options)) or file
 
     @property
     def way(self) -> Way:
@@ -96,12 +104,10 @@ def settings_of(method: Method, seed: int, seconds: float, sizes: dict[str, Any]
 
 def epochs_for(method: Method, options: dict[str, Any], seconds: float, folder: Path) -> dict[str, int]:
     """As many epochs as fit into the seconds, where a schedule depends on it."""
-    if "optimizer" not in method.way.options:
-        return {"epochs": 10**6}
-    if method.optimizer == "broyden":
-        return {"epochs": 10**6}
+    if "optimizer" not in method.way.options or method.optimizer == "broyden":
+        return {"epochs": ENDLESS}
     if method.optimizer == "lbfgs":
-        return {"epochs": ADAM_BEFORE_LBFGS, "lbfgs_epochs": 10**6}
+        return {"epochs": ADAM_BEFORE_LBFGS, "lbfgs_epochs": ENDLESS}
     trial = {**options, "epochs": 40, "seconds": seconds, "evaluate_every": 40}
     shutil.rmtree(folder, ignore_errors=True)
     result = train(make_settings(method.problem, method.way.profile, **trial), folder)
@@ -115,14 +121,11 @@ def measure(method: Method, seed: int, seconds: float, sizes: dict[str, Any], ou
     options = settings_of(method, seed, seconds, sizes)
     options |= epochs_for(method, options, seconds, folder)
     shutil.rmtree(folder, ignore_errors=True)
-    result = train(make_settings(method.problem, method.way.profile, **options), folder)
+    settings = make_settings(method.problem, method.way.profile, **options)
+    result = train(settings, folder)
     if result["status"] == "interrupted":
         raise SystemExit(130)
-    rows = [row for row in storage.read_table(folder / "metrics.csv") if row["l2_relative"]]
-    curve = [[float(row["cpu_seconds"]), int(row["epoch"]), float(row["l2_relative"])] for row in rows]
-    names = ("status", "stopped", "epochs", "cpu_seconds", "parameters", "l2_relative", "estimate")
-    kept = {name: result[name] for name in names if name in result}
-    storage.write_json(file, {"settings": options, **kept, "curve": curve})
+    write(file, settings, result, folder)
     shutil.rmtree(folder)
 
 

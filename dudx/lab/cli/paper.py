@@ -17,11 +17,16 @@ def reproduce(
     out: Annotated[
         Path | None, folder_option("the folder of runs, data, tables and figures; results/PROFILE by default")
     ] = None,
-    profile: Annotated[str, typer.Option(help="how large: cpu, paper, smoke, or a .toml file of your own")] = "cpu",
+    profile: Annotated[
+        str, typer.Option(help="how large: cpu, protocol, paper, soap, smoke, or a .toml file of your own")
+    ] = "cpu",
     every: Annotated[bool, typer.Option("--all", help="all experiments")] = False,
     list_: Annotated[bool, typer.Option("--list", help="list the experiments")] = False,
     plan: Annotated[
         bool, typer.Option("--plan", help="only say what would be run, and how long it takes here")
+    ] = False,
+    shown: Annotated[
+        bool, typer.Option("--shown", help="run nothing; make tables and figures of the runs that are there")
     ] = False,
     from_data: Annotated[
         Path | None, folder_option("make tables and figures of the data in this folder; nothing is trained")
@@ -49,7 +54,7 @@ def reproduce(
         if plan:
             code = command.show_plan(chosen, folder, workers)
         else:
-            code = command.run(chosen, folder, workers, ray, gpus_per_run)
+            code = command.run(chosen, folder, workers, ray, gpus_per_run, shown)
         raise typer.Exit(code)
 
 

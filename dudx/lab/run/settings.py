@@ -104,6 +104,9 @@ class Settings(BaseModel):
     )
 
     recalibrate: int = _step(4000, "epochs between calibrations", gt=0)
+    recalibrate_only: bool = _step(
+        False, "at these intervals alone, also with lm, which else calibrates when its damping has changed by ten"
+    )
     calibration_points: int = _step(1024, "points at which errors are measured", gt=0)
     calibration_candidates: int = _step(50, "how many steps are tried", ge=3, le=10_000)
     calibration_smallest: float | None = _step(None, "the least step; else by the number format", gt=0)

@@ -229,6 +229,8 @@ class Trainer:
         """At regular intervals and, with an optimizer that has a damping, whenever that is in another regime."""
         if self.epoch % self.settings.recalibrate == 0:
             return True
+        if self.settings.recalibrate_only:
+            return False
         if damping is None or self.calibrated_at is None or not self.records.calibrations:
             return False
         return not 1 / _REGIME < damping / self.calibrated_at < _REGIME

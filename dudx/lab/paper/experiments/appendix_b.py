@@ -94,25 +94,25 @@ def _claims(data: Data) -> list[Claim]:
         of: dict[str, Any] = {key: values(network, "float32", key) for key in (*discrepancy.LAPLACIANS, "scale")}
         shares = np.array([of["batched_ad"][seed] / scale for seed, scale in of["scale"].items()])
         known = len(shares) > 1 and bool((shares > 0).all())
-        verdict, evidence = claims.larger(
-            over_seeds(np.log(shares / WRONG)) if known else None, "t-test of the logarithms"
-        )
-        told = f"off by {percent(float(np.median(shares)))} of the largest Laplacian; " if len(shares) else ""
-        evidence = f"{told}against {100 * WRONG:g} %, where wrong begins: {evidence}"
+        wrong = over_seeds(np.log(shares / WRONG)) if known else None
+        off = f"off by {percent(float(np.median(shares)))} of the largest Laplacian; " if len(shares) else ""
+        told = f"{off}against {100 * WRONG:g} %, where wrong begins"
         text = f"{title}: the derivative of the sum over samples is wrong"
-        found.append(Claim(text, f"off by {theirs['batched_ad']:g}", verdict, evidence))
+        finding = claims.larger(wrong, "t-test of the logarithms")
+        found.append(finding.claim(text, f"off by {theirs['batched_ad']:g}", told, wrong))
 
         claimed = theirs["batched_ad"] / theirs["batched_fd"]
         closer = compare(of["batched_ad"], of["batched_fd"])
-        verdict, evidence = claims.larger(closer)
-        if verdict == "held" and closer is not None:
-            verdict = claims.at_least(closer.ratio, claimed)
+        finding = claims.larger(closer)
+        if finding.verdict == "held" and closer is not None:
+            finding = finding._replace(verdict=claims.at_least(closer.ratio, claimed))
         text = f"{title}: differences on the whole batch come closer"
-        found.append(Claim(text, times(claimed), verdict, f"batched AD / FD on the batch: {evidence}"))
+        found.append(finding.claim(text, times(claimed), "batched AD / FD on the batch", closer, claimed))
 
-        verdict, evidence = claims.smaller(compare(of["isolated_taylor"], of["batched_fd"]))
+        isolated = compare(of["isolated_taylor"], of["batched_fd"])
         text = f"{title}: isolation comes closer still"
-        found.append(Claim(text, "ours", verdict, f"isolated Taylor / FD on the batch: {evidence}"))
+        told = "isolated Taylor / FD on the batch"
+        found.append(claims.smaller(isolated).claim(text, "ours", told, isolated))
     return found
 
 

@@ -72,6 +72,8 @@ class Experiment:
     #: What is published of a figure, for a reader who has it not at hand.
     note: str = ""
     claims: Callable[[Data], list[Claim]] = field(default=lambda data: [])
+    #: Whether its runs may be known from an archive; else what they leave in their folders is needed.
+    archived: bool = True
     #: Its place in the report; the paper's own come first.
     place: int = 100
 

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
-from typing import Literal, get_args
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Literal, NamedTuple, get_args
 
-from dudx.lab.paper.experiments.statistics import LEVEL, TEST, Comparison
+from dudx.lab.paper.experiments.statistics import LEVEL, SAME, TEST, Comparison, holm
 
 Verdict = Literal["held", "held in part", "did not hold", "undecided"]
 VERDICTS: tuple[Verdict, ...] = get_args(Verdict)
@@ -14,6 +15,19 @@ VERDICTS: tuple[Verdict, ...] = get_args(Verdict)
 TOO_FEW = "fewer than two seeds finished with both"
 #: The share of a published factor from which it counts as found again: machines differ.
 SHARE = 0.75
+#: The share of a published difference, in logarithms, from which it counts as found again.
+SIZE = 0.5
+
+
+@dataclass(frozen=True)
+class Ratio:
+    """What the picture of a claim shows: a ratio that was found, from where to where it may be, and the published."""
+
+    of: str
+    value: float
+    low: float
+    high: float
+    published: float | None = None
 
 
 @dataclass(frozen=True)
@@ -24,6 +38,52 @@ class Claim:
     published: str
     verdict: Verdict
     evidence: str
+    #: Of the test behind the verdict, and what the verdict is where that is not significant among all the others.
+    p: float | None = None
+    otherwise: Verdict | None = None
+    ratio: Ratio | None = None
+    #: Runs that were asked for and are not there.
+    missing: Sequence[str] = ()
+
+
+class Finding(NamedTuple):
+    """A verdict with the numbers behind it, and what it would be were its test not significant."""
+
+    verdict: Verdict
+    evidence: str
+    p: float | None = None
+    otherwise: Verdict | None = None
+
+    def collapsed(self, first: int, second: int) -> Finding:
+        """The same where so many runs of each method finished without having learned anything."""
+        if not first + second:
+            return self
+        told = f"{self.evidence}; runs that collapsed: {first} of the first, {second} of the second"
+        return self._replace(evidence=told, verdict="held in part" if self.verdict == "held" else self.verdict)
+
+    def claim(
+        self,
+        text: str,
+        published: str,
+        told: str,
+        found: Comparison | None = None,
+        theirs: float | None = None,
+        missing: Sequence[str] = (),
+    ) -> Claim:
+        """The claim that this is a verdict on; `told` says what the numbers compare, `theirs` is their ratio."""
+        evidence = f"{told}: {self.evidence}"
+        ratio = None if found is None else Ratio(told, found.ratio, found.low, found.high, theirs)
+        return Claim(text, published, self.verdict, evidence, self.p, self.otherwise, ratio, missing)
+
+
+def corrected(claims: Sequence[Claim]) -> list[Claim]:
+    """The claims with verdicts that allow for their number, by Holm's method."""
+    tested = [claim for claim in claims if claim.p is not None]
+    kept = dict(zip(map(id, tested), holm([claim.p for claim in tested if claim.p is not None]), strict=True))
+    return [
+        replace(claim, verdict=claim.otherwise) if claim.otherwise and not kept.get(id(claim), True) else claim
+        for claim in claims
+    ]
 
 
 @dataclass(frozen=True)
@@ -33,79 +93,118 @@ class Lost:
     first: int = 0
     second: int = 0
 
-    def weighed(self, verdict: Verdict, evidence: str, if_first: Verdict, if_second: Verdict) -> tuple[Verdict, str]:
-        """The verdict of the finished runs, unless the others speak against it.
+    def weighed(self, found: Finding, if_first: Verdict, if_second: Verdict) -> Finding:
+        """What the finished runs say, unless the others speak against it.
 
         Args:
-            verdict: what the finished runs say, seed by seed.
-            evidence: their numbers.
+            found: what the finished runs say, seed by seed.
             if_first: what it would mean if the first method were worse.
             if_second: the same of the second.
         """
         if not self.first + self.second:
-            return verdict, evidence
-        evidence = f"{evidence}; runs that did not finish: {self.first} of the first, {self.second} of the second"
-        if self.first == self.second:
-            return verdict, evidence
+            return found
+        told = f"{found.evidence}; runs that did not finish: {self.first} of the first, {self.second} of the second"
+        found = found._replace(evidence=told)
         meant = if_first if self.first > self.second else if_second
-        return (verdict if verdict == meant else "undecided"), evidence
+        if self.first == self.second or found.verdict in (meant, "undecided"):
+            return found
+        return Finding("held in part", told)
 
 
 NONE_LOST = Lost()
 
 
-def same(found: Comparison | None, difference: float, deviation: float, lost: Lost = NONE_LOST) -> tuple[Verdict, str]:
-    """Whether two methods are as good as each other: their means closer than the seeds are, and no consistent winner.
-
-    The interval of the ratio must exclude a factor of 2, or a few noisy seeds would prove anything equal.
+def same(found: Comparison | None, lost: Lost = NONE_LOST, complete: bool = True) -> Finding:
+    """Whether two methods are as good as each other: within a factor of 2, and no consistent winner.
 
     Args:
         found: the first against the second.
-        difference: between the means.
-        deviation: the larger standard deviation of the two over the seeds.
         lost: the runs that did not finish.
+        complete: whether all runs that were asked for are there.
     """
-    verdict, evidence = _of_finished(found, difference, deviation)
-    return lost.weighed(verdict, evidence, "did not hold", "did not hold")
+    return lost.weighed(_same(found, complete), "did not hold", "did not hold")
 
 
-def _of_finished(found: Comparison | None, difference: float, deviation: float) -> tuple[Verdict, str]:
+def _same(found: Comparison | None, complete: bool) -> Finding:
     if found is None:
-        return "undecided", TOO_FEW
-    evidence = f"{found}, {TEST}; the means differ by {_deviations(difference, deviation)}"
-    if abs(difference) <= deviation and found.narrow:
-        return ("held in part" if found.significant else "held"), evidence
-    if abs(difference) <= deviation:
-        return "undecided", f"{evidence}; a factor of 2 is not excluded"
-    return ("did not hold" if found.significant else "undecided"), evidence
+        return Finding("undecided", TOO_FEW)
+    alike = found.within(SAME)
+    equal: Verdict = "held" if alike else "held in part" if complete else "undecided"
+    evidence = f"{found}, {TEST}; a factor of {SAME:g} is {'' if alike else 'not '}excluded"
+    if not found.significant:
+        return Finding(equal, evidence, found.p)
+    return Finding("held in part" if alike else "did not hold", evidence, found.p, equal)
 
 
-def _deviations(difference: float, deviation: float) -> str:
-    if deviation == 0:
-        return "nothing" if difference == 0 else "more than the seeds, which do not differ"
-    return f"{abs(difference) / deviation:.2f} standard deviations of the seeds"
+def smaller(
+    found: Comparison | None,
+    test: str = TEST,
+    lost: Lost = NONE_LOST,
+    claimed: float | None = None,
+    complete: bool = True,
+) -> Finding:
+    """Whether the error of the first of two is smaller beyond the noise of the seeds.
+
+    Args:
+        found: the first against the second.
+        test: what it was found by.
+        lost: the runs that did not finish.
+        claimed: the ratio that is claimed, if one is.
+        complete: whether all runs that were asked for are there.
+    """
+    return lost.weighed(_differs(found, True, test, lost, claimed, complete), "did not hold", "held")
 
 
-def smaller(found: Comparison | None, test: str = TEST, lost: Lost = NONE_LOST) -> tuple[Verdict, str]:
-    """Whether the error of the first of two is smaller beyond the noise of the seeds."""
-    verdict: Verdict = "undecided"
+def larger(
+    found: Comparison | None,
+    test: str = TEST,
+    lost: Lost = NONE_LOST,
+    claimed: float | None = None,
+    complete: bool = True,
+) -> Finding:
+    """Whether the error of the first of two is larger beyond the noise of the seeds; arguments as for `smaller`."""
+    return lost.weighed(_differs(found, False, test, lost, claimed, complete), "held", "did not hold")
+
+
+def _differs(
+    found: Comparison | None, below: bool, test: str, lost: Lost, claimed: float | None, complete: bool
+) -> Finding:
+    """Whether a ratio is below 1, or above."""
     if found is None:
-        evidence = TOO_FEW
-        if lost.first != lost.second:  # all that there is to go by
-            verdict = "did not hold" if lost.first > lost.second else "held"
-    elif found.significant:
-        evidence = f"{found}, {test}"
-        verdict = "held" if found.ratio < 1 else "did not hold"
-    else:
-        evidence = f"{found}, {test}: no difference at the {100 * LEVEL:g} % level"
-    return lost.weighed(verdict, evidence, "did not hold", "held")
+        if lost.first == lost.second:
+            return Finding("undecided", TOO_FEW)
+        return Finding("held" if (lost.first < lost.second) == below else "did not hold", TOO_FEW)
+    evidence = f"{found}, {test}"
+    if found.significant and (found.ratio < 1) == below:
+        small = claimed is not None and abs(math.log(found.ratio)) < SIZE * abs(math.log(claimed))
+        return Finding("held in part" if small else "held", evidence, found.p, "held in part")
+    if found.significant:
+        return Finding("did not hold", evidence, found.p, "did not hold" if complete else "undecided")
+    evidence = f"{evidence}: no difference at the {100 * LEVEL:g} % level"
+    excluded = claimed is not None and found.excludes(claimed)
+    if claimed is not None:
+        evidence = f"{evidence}; the published {claimed:.2g}× is {'' if excluded else 'not '}excluded"
+    return Finding("did not hold" if complete or excluded else "undecided", evidence, found.p)
 
 
-def larger(found: Comparison | None, test: str = TEST, lost: Lost = NONE_LOST) -> tuple[Verdict, str]:
-    """Whether the error of the first of two is larger beyond the noise of the seeds."""
-    verdict, evidence = smaller(found, test, lost)
-    turned: dict[Verdict, Verdict] = {"held": "did not hold", "did not hold": "held"}
-    return turned.get(verdict, verdict), evidence
+def flat(changes: Sequence[Comparison | None], factor: float, complete: bool = True, lost: int = 0) -> Verdict:
+    """Whether errors change by less than a factor over a range: of several methods, each with its change."""
+    verdicts = [_flat(change, factor, complete) for change in changes]
+    if "undecided" in verdicts or not verdicts:
+        return "undecided"
+    if all(verdict == "held" for verdict in verdicts) and not lost:
+        return "held"
+    return "did not hold" if all(verdict == "did not hold" for verdict in verdicts) else "held in part"
+
+
+def _flat(change: Comparison | None, factor: float, complete: bool) -> Verdict:
+    if change is None:
+        return "undecided"
+    if change.within(factor):
+        return "held"
+    if change.significant:
+        return "held in part" if 1 / factor <= change.ratio <= factor else "did not hold"
+    return "held in part" if complete else "undecided"
 
 
 def at_least(ratio: float | None, claimed: float) -> Verdict:

@@ -18,21 +18,21 @@ _ARRAYS = ("points", "prediction", "reference")
 
 
 def _runs(profile: Profile) -> list[Run]:
-    chosen = profile.trainings("poisson").settings
+    chosen = profile.trainings("poisson").settings if profile.picture is None else profile.picture
     return [named(profile.settings("poisson", engine="sfd", seed=0, **chosen))]
 
 
 def _collect(found: Found) -> dict[str, CsvRows | NpzArrays]:
     files: dict[str, CsvRows | NpzArrays] = {trained.RUNS: trained.run_rows(found)}
     for outcome in found.outcomes:
-        if outcome.status == "finished":
+        if (found.runs / outcome.name / "prediction.npz").exists():
             files["solution.npz"] = storage.read_arrays(found.runs / outcome.name / "prediction.npz")
     return files
 
 
 def _figure(data: Data, path: Path) -> None:
     (run,) = trained.read(data)
-    if run["status"] == "finished":
+    if (data.folder / "solution.npz").exists():
         plots.solution(path, problem("poisson"), **data.arrays("solution.npz", _ARRAYS))
     else:
         notice(path, f"The run {run['name']} {run['status']}: {run['reason'] or 'its loss is not finite'}")
@@ -45,5 +45,6 @@ EXPERIMENT = Experiment(
     runs=_runs,
     figure=_figure,
     note=f"Published: {published('fig-1')['sfd']:g} % with sFD and {published('fig-1')['ad']:g} % with AD.",
+    archived=False,
     place=1,
 )

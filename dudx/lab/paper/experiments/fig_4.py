@@ -12,7 +12,7 @@ from scipy import stats
 from dudx.lab import plots
 from dudx.lab.paper.experiments import claims, cost
 from dudx.lab.paper.experiments.base import CsvRows, Experiment, Found
-from dudx.lab.paper.experiments.claims import Claim
+from dudx.lab.paper.experiments.claims import Claim, Ratio
 from dudx.lab.paper.experiments.data import Data
 from dudx.lab.paper.experiments.pictures import drawn, panels
 from dudx.lab.paper.experiments.published import published
@@ -185,7 +185,9 @@ def _claims(data: Data) -> list[Claim]:
         if key in words and claimed is not None:
             verdict = claims.at_least(value, claimed)
             evidence = f"{times(value)} at {where}; counted as held from {times(claims.SHARE * claimed)}"
-            found.append(Claim(f"{TITLES[network]}: {words[key]}", times(claimed), verdict, evidence))
+            ratio = None if value is None else Ratio(words[key], value, value, value, claimed)
+            text = f"{TITLES[network]}: {words[key]}"
+            found.append(Claim(text, times(claimed), verdict, evidence, ratio=ratio))
     return found
 
 
@@ -207,7 +209,8 @@ def _speed_claim(ladders: Mapping[tuple[str, str], list[dict[str, Any]]], networ
         f"batched AD / FD: median {times(statistics.median(known))}, from {times(min(known))} to {times(max(known))}; "
         f"FD is faster at {faster} of {len(known)} batches (sign test over batches, p = {p:.2g}; a time has no seeds)"
     )
-    return Claim(text, told, verdict, evidence)
+    ratio = Ratio("batched AD / FD", statistics.median(known), min(known), max(known), low)
+    return Claim(text, told, verdict, evidence, ratio=ratio)
 
 
 EXPERIMENT = Experiment(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import statistics
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -12,12 +12,12 @@ import numpy as np
 from dudx.lab.paper.experiments import claims, trained
 from dudx.lab.paper.experiments.accuracy import title
 from dudx.lab.paper.experiments.base import Experiment, named
-from dudx.lab.paper.experiments.claims import Claim, Lost, Verdict
+from dudx.lab.paper.experiments.claims import Claim, Lost, Ratio
 from dudx.lab.paper.experiments.data import Data
 from dudx.lab.paper.experiments.pictures import drawn, engine_style, panels, plain_log
 from dudx.lab.paper.experiments.profile import Profile
 from dudx.lab.paper.experiments.statistics import Comparison, Seeds, compare, over_seeds
-from dudx.lab.paper.experiments.tables import Table, spread
+from dudx.lab.paper.experiments.tables import Table, in_percent
 from dudx.lab.run.engines import engine_label
 from dudx.lab.sweep.runs import Run
 
@@ -26,70 +26,92 @@ FLAT = 1.25
 _RANGE = 2.5  # between the ends of an axis of errors at least, so that small differences look small
 #: Engine to interval to errors by seed.
 Errors = dict[str, dict[int, Seeds]]
+#: A problem and a number format, each a panel.
+Panel = tuple[str, str]
 
 
 def _runs(profile: Profile) -> list[Run]:
     return [
-        named(profile.settings(problem, engine=engine, recalibrate=interval, seed=seed, **plan.settings))
+        named(profile.settings(problem, engine=engine, recalibrate=interval, seed=seed, **{**plan.settings, **format}))
         for problem, plan in profile.interval.items()
+        for format in ([{"dtype": dtype} for dtype in plan.dtypes] or [{}])
         for engine in plan.engines
         for interval in plan.intervals
         for seed in range(plan.seeds)
     ]
 
 
-def _errors(rows: Sequence[Mapping[str, Any]], problem: str) -> Errors:
-    found: Errors = {}
-    for row in trained.where(rows, problem=problem):
-        found.setdefault(row["engine"], {}).setdefault(int(row["recalibrate"]), {})
-    for engine, intervals in found.items():
-        for interval in intervals:
-            mine = trained.where(rows, problem=problem, engine=engine, recalibrate=interval)
-            intervals[interval] = trained.by_seed(mine)
+def _panels(rows: Sequence[Mapping[str, Any]]) -> dict[Panel, list[Mapping[str, Any]]]:
+    """The runs by problem and number format."""
+    found: dict[Panel, list[Mapping[str, Any]]] = {}
+    for row in rows:
+        found.setdefault((row["problem"], row["dtype"]), []).append(row)
     return found
 
 
-def _problems(rows: Sequence[Mapping[str, Any]]) -> dict[str, str]:
-    return {problem: title(problem) for problem in dict.fromkeys(row["problem"] for row in rows)}
+def _titles(panels: Iterable[Panel]) -> dict[Panel, str]:
+    """What each is called; the number format is told where there are several."""
+    several = len({dtype for _, dtype in panels}) > 1
+    return {panel: title(panel[0]) + f" in {panel[1]}" * several for panel in panels}
+
+
+def _errors(rows: Sequence[Mapping[str, Any]]) -> Errors:
+    found: Errors = {}
+    for row in rows:
+        found.setdefault(row["engine"], {}).setdefault(int(row["recalibrate"]), {})
+    for engine, intervals in found.items():
+        for interval in intervals:
+            intervals[interval] = trained.by_seed(trained.where(rows, engine=engine, recalibrate=interval))
+    return found
 
 
 # -- what a reader sees --------------------------------------------------------------------------------------------
 
 
 def _tables(data: Data) -> list[Table]:
-    rows = trained.read(data)
-    return [_table(data, trained.where(rows, problem=problem), problem) for problem in _problems(rows)]
+    panels = _panels(trained.read(data))
+    several = len({dtype for _, dtype in panels}) > 1
+    return [
+        _table(data, rows, name, "-".join(panel[: 1 + several]))
+        for (panel, rows), name in zip(panels.items(), _titles(list(panels)).values(), strict=True)
+    ]
 
 
-def _table(data: Data, rows: Sequence[Mapping[str, Any]], problem: str) -> Table:
+def _table(data: Data, rows: Sequence[Mapping[str, Any]], title: str, name: str) -> Table:
     intervals = sorted({int(row["recalibrate"]) for row in rows})
     lines = []
-    for engine, found in _errors(rows, problem).items():
+    for engine, found in _errors(rows).items():
         line = [engine_label(engine)]
         for interval in intervals:
-            lost = trained.lost(trained.where(rows, engine=engine, recalibrate=interval))
-            text = spread(list(found.get(interval, {}).values()), 2, 100)
-            line.append(text + (f" ({lost} not finished)" if lost else ""))
+            mine = trained.where(rows, engine=engine, recalibrate=interval)
+            lost, missing = trained.lost(mine), len(trained.missing(mine))
+            text = in_percent(list(found.get(interval, {}).values()))
+            line.append(text + f" ({lost} not finished)" * bool(lost) + f" ({missing} missing)" * bool(missing))
         lines.append(line)
     return Table(
-        f"{title(problem)}: relative L2 error in per cent by recalibration interval in epochs, mean ± standard "
-        "deviation.",
+        f"{title}: relative L2 error in per cent by recalibration interval in epochs, mean ± standard deviation.",
         ["method", *map(str, intervals)],
         lines,
         [
             f"Ours: {trained.scale(data, [row['name'] for row in rows], interval=False)}. Published as a picture: "
-            "20 000 epochs, intervals from 1 to 10 000, 5 seeds."
+            "20 000 epochs, intervals from 1 to 10 000, 5 seeds.",
+            *trained.told_missing(rows),
         ],
-        name=problem,
+        name=name,
     )
 
 
 def _figure(data: Data, path: Path) -> None:
-    rows = trained.read(data)
-    problems = _problems(rows)
-    with panels(path, 1, len(problems), (4.2 * len(problems), 3.8)) as (figure, (axes,)):
-        for ax, (problem, name) in zip(axes, problems.items(), strict=True):
-            errors = _errors(rows, problem)
+    shown = _panels(trained.read(data))
+    titles = _titles(list(shown))
+    columns = len({problem for problem, _ in shown})
+    lines = -(-len(shown) // columns)
+    with panels(path, lines, columns, (4.2 * columns, 3.8 * lines)) as (figure, grid):
+        # Formats below each other, problems side by side.
+        places = [(dtype, problem) for dtype in _each(shown, 1) for problem in _each(shown, 0)]
+        axes = [ax for line in grid for ax in line]
+        for ax, (dtype, problem) in zip(axes, places, strict=True):
+            errors = _errors(shown.get((problem, dtype), []))
             for engine, found in errors.items():
                 colour, marker = engine_style(engine)
                 there = {i: [100 * error for error in seeds.values()] for i, seeds in sorted(found.items()) if seeds}
@@ -102,10 +124,15 @@ def _figure(data: Data, path: Path) -> None:
                 low, high = ax.get_ylim()
                 widest = max(1.0, _RANGE / (high / low)) ** 0.5
                 ax.set_ylim(low / widest, high * widest)
-            ax.set(xlabel="recalibration interval [epochs]", title=name)
-        axes[0].set_ylabel("relative L2 error [%]")
+            ax.set(xlabel="recalibration interval [epochs]", title=titles.get((problem, dtype), ""))
+        for line in grid:
+            line[0].set_ylabel("relative L2 error [%]")
         entries = {label: handle for ax in axes for handle, label in zip(*ax.get_legend_handles_labels(), strict=True)}
         figure.legend(list(entries.values()), list(entries), loc="outside lower center", ncols=len(entries))
+
+
+def _each(panels: Iterable[Panel], place: int) -> list[str]:
+    return list(dict.fromkeys(panel[place] for panel in panels))
 
 
 # -- claims --------------------------------------------------------------------------------------------------------
@@ -122,50 +149,48 @@ def _change(found: Mapping[int, Seeds]) -> Comparison | None:
     return over_seeds(np.array(slopes) * np.ptp(x))
 
 
-def _lost(rows: Sequence[Mapping[str, Any]], problem: str, engine: str) -> list[int]:
+def _counted(rows: Sequence[Mapping[str, Any]]) -> list[int]:
     """How many runs did not finish, by interval."""
-    mine = trained.where(rows, problem=problem, engine=engine)
-    return [trained.lost(trained.where(mine, recalibrate=i)) for i in sorted({row["recalibrate"] for row in mine})]
-
-
-def _flat(change: Comparison | None, lost: int) -> Verdict:
-    if change is None or lost:
-        return "undecided"
-    if 1 / FLAT <= change.ratio <= FLAT:
-        return "held" if change.narrow else "undecided"
-    return "did not hold" if change.significant else "undecided"
+    return [trained.lost(trained.where(rows, recalibrate=i)) for i in sorted({row["recalibrate"] for row in rows})]
 
 
 def _claims(data: Data) -> list[Claim]:
-    rows = trained.read(data)
+    shown = _panels(trained.read(data))
     found = []
-    for problem, name in _problems(rows).items():
-        errors = _errors(rows, problem)
-        changes = {engine: _change(intervals) for engine, intervals in errors.items()}
-        lost = {engine: _lost(rows, problem, engine) for engine in errors}
-        told = "; ".join(f"{engine_label(engine)} {change or 'too few runs'}" for engine, change in changes.items())
-        longest = sorted({interval for intervals in errors.values() for interval in intervals})
-        text = f"{name}: the error is flat in the recalibration interval up to {longest[-2]} epochs"
-        evidence = f"change over the range: {told}; t-test of the slopes by seed; flat is a factor below {FLAT:g}"
-        if any(any(counts[:-1]) for counts in lost.values()):
-            counted = "; ".join(f"{engine_label(engine)} {sum(counts[:-1])}" for engine, counts in lost.items())
-            evidence = f"{evidence}; runs that did not finish: {counted}"
-        verdict = _together([_flat(change, sum(lost[engine][:-1])) for engine, change in changes.items()])
-        found.append(Claim(text, "essentially flat", verdict, evidence))
-        if problem != "poisson" and "sfd" in errors:
-            before, last = sorted(errors["sfd"])[-2:]
-            ends = Lost(*reversed(lost["sfd"][-2:]))
-            verdict, evidence = claims.larger(compare(errors["sfd"][last], errors["sfd"][before]), lost=ends)
-            text = f"{name}: sFD fails when steps are calibrated twice in a training"
-            found.append(Claim(text, "fails", verdict, f"interval {last} / {before}: {evidence}"))
+    for (panel, rows), name in zip(shown.items(), _titles(list(shown)).values(), strict=True):
+        errors = _errors(rows)
+        found.append(_flat_claim(name, rows, errors))
+        if panel[0] != "poisson" and "sfd" in errors:
+            found.append(_failure_claim(name, trained.where(rows, engine="sfd"), errors["sfd"]))
     return found
 
 
-def _together(verdicts: Sequence[Verdict]) -> Verdict:
-    """One verdict of several."""
-    if len(set(verdicts)) == 1:
-        return verdicts[0]
-    return "held in part" if "held" in verdicts else "undecided" if "undecided" in verdicts else "did not hold"
+def _flat_claim(name: str, rows: Sequence[Mapping[str, Any]], errors: Errors) -> Claim:
+    intervals = sorted({interval for of_engine in errors.values() for interval in of_engine})
+    before_last = [row for row in rows if row["recalibrate"] < intervals[-1]]
+    changes = {engine: _change(of_engine) for engine, of_engine in errors.items()}
+    told = "; ".join(f"{engine_label(engine)} {change or 'too few runs'}" for engine, change in changes.items())
+    evidence = f"change over the range: {told}; t-test of the slopes by seed; flat is a factor below {FLAT:g}"
+    lost = {engine: trained.lost(trained.where(before_last, engine=engine)) for engine in errors}
+    if any(lost.values()):
+        counted = "; ".join(f"{engine_label(engine)} {count}" for engine, count in lost.items())
+        evidence = f"{evidence}; runs that did not finish: {counted}"
+    missing = trained.missing(before_last)
+    verdict = claims.flat(list(changes.values()), FLAT, not missing, sum(lost.values()))
+    text = f"{name}: the error is flat in the recalibration interval up to {intervals[-2]} epochs"
+    known = [change for change in changes.values() if change is not None]
+    widest = max(known, key=lambda change: abs(np.log(change.ratio)), default=None)
+    ratio = None if widest is None else Ratio("largest change", widest.ratio, widest.low, widest.high, 1.0)
+    return Claim(text, "essentially flat", verdict, evidence, ratio=ratio, missing=missing)
+
+
+def _failure_claim(name: str, rows: Sequence[Mapping[str, Any]], errors: Mapping[int, Seeds]) -> Claim:
+    before, last = sorted(errors)[-2:]
+    missing = trained.missing(row for row in rows if row["recalibrate"] in (before, last))
+    compared = compare(errors[last], errors[before])
+    finding = claims.larger(compared, lost=Lost(*reversed(_counted(rows)[-2:])), complete=not missing)
+    text = f"{name}: sFD fails when steps are calibrated twice in a training"
+    return finding.claim(text, "fails", f"interval {last} / {before}", compared, missing=missing)
 
 
 EXPERIMENT = Experiment(

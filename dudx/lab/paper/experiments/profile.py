@@ -31,6 +31,7 @@ class IntervalTrainings(Trainings):
     """The same over some recalibration intervals, in epochs."""
 
     intervals: list[int] = Field(min_length=3, description="the longest is looked at by itself")
+    dtypes: list[str] = Field([], description="number formats; none for that of the settings")
 
 
 class Curves(_Sizes):
@@ -76,9 +77,13 @@ class Profile(_Sizes):
     accuracy: dict[str, Trainings]
     interval: dict[str, IntervalTrainings]
     coupled: Trainings
+    #: The settings of the run behind figure 1, whose network is needed; else those of Poisson's table.
+    picture: dict[str, Any] | None = None
     discrepancy: Discrepancy
     cost: Cost
     device: Literal["cpu", "cuda"] = "cpu"
+    #: A folder of runs that ended, seen from that of the reproduction; see `dudx.lab.paper.archive`.
+    archive: str | None = None
 
     @model_validator(mode="after")
     def _names_what_there_is(self) -> Profile:

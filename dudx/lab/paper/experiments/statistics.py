@@ -7,7 +7,7 @@ seed by seed: Student's t-test of the differences of logarithms, because errors 
 from __future__ import annotations
 
 import math
-from collections.abc import Hashable, Mapping
+from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
@@ -15,7 +15,14 @@ import numpy as np
 from scipy import stats
 
 LEVEL = 0.05
+#: How likely a difference that is there should be seen.
+POWER = 0.8
 TEST = "paired t-test of the logarithms"
+#: The factor within which two errors count as the same.
+SAME = 2.0
+#: Seeds from whose spread the number of seeds that are needed is computed.
+FIRST_SEEDS = 3
+_MOST_SEEDS = 1000
 
 Seeds = Mapping[int, float]
 Key = TypeVar("Key", bound=Hashable)
@@ -36,10 +43,13 @@ class Comparison:
         """Whether the difference exceeds the noise of the seeds."""
         return self.p < LEVEL
 
-    @property
-    def narrow(self) -> bool:
-        """Whether the data exclude a factor of 2 either way; without that, no difference is found for want of seeds."""
-        return self.low >= 0.5 and self.high <= 2.0
+    def within(self, factor: float) -> bool:
+        """Whether the data exclude a factor as large as this either way."""
+        return self.low >= 1 / factor and self.high <= factor
+
+    def excludes(self, ratio: float) -> bool:
+        """Whether the data exclude a ratio, and any that is further from 1."""
+        return self.low > ratio if ratio < 1 else self.high < ratio
 
     def __str__(self) -> str:
         p = f"p = {self.p:.2g}" if self.p >= 1e-4 else "p < 0.0001"
@@ -48,8 +58,14 @@ class Comparison:
 
 def compare(a: Seeds, b: Seeds) -> Comparison | None:
     """How much larger `a` is than `b`, seed by seed; None where fewer than two seeds have both."""
+    found = logarithms(a, b)
+    return over_seeds(found) if len(found) > 1 else None
+
+
+def logarithms(a: Seeds, b: Seeds) -> np.ndarray:
+    """The logarithm of the ratio for each seed that has both."""
     seeds = sorted(seed for seed in a.keys() & b.keys() if a[seed] > 0 and b[seed] > 0)
-    return over_seeds(np.log([a[seed] / b[seed] for seed in seeds])) if len(seeds) > 1 else None
+    return np.log([a[seed] / b[seed] for seed in seeds])
 
 
 def over_seeds(logarithms: np.ndarray) -> Comparison:
@@ -77,3 +93,42 @@ def best(groups: Mapping[Key, Seeds]) -> set[Key]:
         if key != first and (found is None or not found.significant or found.ratio < 1):
             tied.add(key)
     return tied if len(tied) < len(groups) else set()
+
+
+# -- many claims, and how many seeds they take -------------------------------------------------------------------------
+
+
+def holm(ps: Sequence[float], level: float = LEVEL) -> list[bool]:
+    """Which of several tests are significant, so that the chance of a single false one among them is the level."""
+    order = sorted(range(len(ps)), key=lambda number: ps[number])
+    found = [False] * len(ps)
+    for rank, number in enumerate(order):
+        if ps[number] > level / (len(ps) - rank):
+            break
+        found[number] = True
+    return found
+
+
+def seeds_to_see(ratio: float, spread: float, level: float = LEVEL) -> int | None:
+    """How many seeds a paired t-test needs to see a ratio where the logarithms spread so much from seed to seed."""
+
+    def power(seeds: int) -> float:
+        beyond, shift = stats.t.ppf(1 - level / 2, seeds - 1), abs(math.log(ratio)) / spread * math.sqrt(seeds)
+        return float(stats.nct.sf(beyond, seeds - 1, shift))
+
+    return _fewest(power) if ratio != 1 else None
+
+
+def seeds_to_exclude(factor: float, spread: float, level: float = LEVEL) -> int | None:
+    """How many seeds it takes for the interval of a ratio that is truly 1 to exclude a factor either way."""
+
+    def power(seeds: int) -> float:
+        unit = spread / math.sqrt(seeds)
+        room = math.log(factor) / unit - float(stats.t.ppf(1 - level / 2, seeds - 1))
+        return float(2 * stats.norm.cdf(room) - 1) if room > 0 else 0.0
+
+    return _fewest(power)
+
+
+def _fewest(power: Any) -> int | None:
+    return next((seeds for seeds in range(2, _MOST_SEEDS + 1) if power(seeds) >= POWER), None)

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from dudx.lab.paper.experiments import accuracy, trained
-from dudx.lab.paper.experiments.base import Experiment
+from dudx.lab.paper.experiments.base import CsvRows, Experiment, Found
 from dudx.lab.paper.experiments.data import Data
 from dudx.lab.paper.experiments.profile import Profile
 from dudx.lab.paper.experiments.published import SCALE, published
 from dudx.lab.paper.experiments.statistics import best
-from dudx.lab.paper.experiments.tables import Cell, Table, as_published, spread
+from dudx.lab.paper.experiments.tables import Cell, Table, as_published, in_percent
 from dudx.lab.run.engines import engine_label
 from dudx.lab.sweep.runs import Run
 
@@ -31,8 +31,9 @@ def _tables(data: Data) -> list[Table]:
         line: list[Cell | str] = [accuracy.title(problem)]
         for engine, by_seed in errors.items():
             mine = trained.where(of_problem, engine=engine)
-            missing = trained.lost(mine)
-            text = spread(list(by_seed.values()), 2, 100) + (f" ({missing} not finished)" if missing else "")
+            lost, missing = trained.lost(mine), len(trained.missing(mine))
+            text = in_percent(list(by_seed.values()))
+            text += f" ({lost} not finished)" * bool(lost) + f" ({missing} missing)" * bool(missing)
             coincides = engine == "efd" and problem in accuracy.ONE_ORDER and not mine
             line.append("equal FD" if coincides else Cell(text, engine in bold))
             if compared[engine]:
@@ -49,6 +50,10 @@ def _tables(data: Data) -> list[Table]:
     ]
 
 
+def _collect(found: Found) -> dict[str, CsvRows]:
+    return {trained.RUNS: trained.run_rows(found), trained.STEPS: trained.step_rows(found)}
+
+
 EXPERIMENT = Experiment(
-    "table-summary", "Relative L2 error, all problems", trained.collect_runs, runs=_runs, tables=_tables, place=8
+    "table-summary", "Relative L2 error, all problems", _collect, runs=_runs, tables=_tables, place=8
 )

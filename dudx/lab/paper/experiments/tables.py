@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import csv
 import io
+import math
 import re
 import statistics
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
+
+#: A relative error above which a network has learned next to nothing of the solution.
+COLLAPSED = 0.5
 
 
 @dataclass(frozen=True)
@@ -79,6 +83,20 @@ def spread(values: Sequence[float], digits: int, factor: float = 1.0) -> str:
     return f"{mean} ± {factor * statistics.stdev(values):.{digits}f}" if len(values) > 1 else mean
 
 
+def in_percent(shares: Sequence[float]) -> str:
+    """Mean ± standard deviation of shares, in per cent with two digits after the point or two that count."""
+    return spread(shares, _digits(statistics.fmean(shares)), 100) if shares else "-"
+
+
+def median(shares: Sequence[float]) -> str:
+    """The median of shares, in per cent, as exactly."""
+    return f"{100 * (middle := statistics.median(shares)):.{_digits(middle)}f}" if shares else "-"
+
+
+def _digits(share: float) -> int:
+    return max(2, 1 - math.floor(math.log10(100 * share))) if share > 0 else 2
+
+
 def as_published(value: Sequence[float] | float | None, digits: int) -> str:
     """A published number, or mean and standard deviation."""
     if value is None:
@@ -109,7 +127,8 @@ def times(value: float | None) -> str:
 
 
 def counted(rows: Sequence[Mapping[str, Any]]) -> str:
-    """How many runs finished, and what became of the others: "4 of 5, 1 diverged"."""
+    """How many runs finished, and what became of the others: "4 of 5, 1 diverged"; and how many learned nothing."""
     counts = Counter(row["status"] for row in rows)
+    collapsed = sum(row["status"] == "finished" and (row.get("l2_relative") or 0) > COLLAPSED for row in rows)
     others = [f", {counts[status]} {status}" for status in sorted(counts) if status != "finished"]
-    return f"{counts['finished']} of {len(rows)}" + "".join(others)
+    return f"{counts['finished']} of {len(rows)}" + "".join(others) + f", {collapsed} collapsed" * bool(collapsed)

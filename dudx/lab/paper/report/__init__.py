@@ -1,109 +1,128 @@
-"""A report of a reproduction: what held and what did not, every table and figure, and where the numbers come from."""
+"""A report of reproductions: what held and what did not, every table and figure, and where the numbers come from."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
 
-from dudx.lab.paper.experiments import Experiment, experiments
-from dudx.lab.paper.experiments.claims import VERDICTS, Claim
-from dudx.lab.paper.experiments.data import Data, write
-from dudx.lab.paper.experiments.statistics import LEVEL
-from dudx.lab.paper.experiments.tables import Cell, Table
-from dudx.lab.paper.report.document import Document, Section
+from dudx.errors import InputError
+from dudx.lab.paper.experiments import experiments
+from dudx.lab.paper.experiments.claims import corrected
+from dudx.lab.paper.experiments.data import CONFIGS, ENVIRONMENT, write
+from dudx.lab.paper.experiments.statistics import LEVEL, SAME
+from dudx.lab.paper.experiments.tables import Table
+from dudx.lab.paper.report.document import Document, Judged, Part, Section
 from dudx.lab.paper.report.html import page
+from dudx.lab.paper.report.parts import PARTS, Source
+from dudx.lab.paper.report.summary import overview_of, summary_table
 from dudx.lab.paper.reproduction import present, with_data
 
 PAPER = (
     "M. J. Mikulski and T. Uhl, “Derivative Computation in PINNs: Automatic Differentiation, Finite Differences and "
     "Beyond”"
 )
-_METHOD = (
+METHOD = (
     "Every verdict is computed from the data. Runs of one seed start from the same network and see the same points "
     "whatever the engine, so engines are compared seed by seed, by a paired t-test of the logarithms of their errors "
-    f"at the {100 * LEVEL:g} % level, not corrected for the number of claims. “As accurate as” has held if the means "
-    "are closer than one standard deviation of the seeds, the interval of the ratio excludes a factor of 2, and no "
-    "difference is significant (in part if one is); "
-    "“undecided” means that our seeds are too few or too different to tell. Times and memory have no seeds; what "
-    "they are compared by is said with them."
+    f"at the {100 * LEVEL:g} % level, corrected for the number of claims in a part by Holm's method. “As accurate as” "
+    f"has held if the interval of the ratio excludes a factor of {SAME:g} and no difference is significant; in part, "
+    "if only one of the two is so. “More accurate” has held if the difference is significant and at least half the "
+    "published one, in logarithms; in part, if it is smaller, or significant only by itself; it did not hold if "
+    "nothing is seen with all the seeds that were asked for. “Undecided” means that runs are missing, which the tables "
+    "name. A run whose error is above 50 % has collapsed: it counts, and what it takes part in holds in part at best. "
+    "Times and memory have no seeds; what they are compared by is said with them."
 )
 
 
 def write_report(folder: Path) -> list[Path]:
-    """Write report.md and report.html beside the data; tables and figures that are missing are made first."""
-    there = with_data(folder)
-    for experiment in there:
-        present(experiment, folder, folder)
-    report = make_report(folder, there)
+    """Write report.md and report.html; tables and figures that are missing are made first.
+
+    Args:
+        folder: of a reproduction, or one that holds those of the profiles `protocol` and `cpu`: then the report has
+            three parts.
+    """
+    several = not (folder / "data").exists() and any((folder / name / "data").exists() for name in ("protocol", "cpu"))
+    report = _of_several(folder) if several else _of_one(folder)
     texts = {"report.md": report.markdown(folder), "report.html": page(report)}
     for name, text in texts.items():
         write(folder / name, text.encode())
     return [folder / name for name in texts]
 
 
-def make_report(folder: Path, there: Sequence[Experiment]) -> Document:
+def _of_one(folder: Path) -> Document:
     """The report of what a folder has data of."""
+    there = with_data(folder)
+    sources = [Source(folder, experiment) for experiment in there]
     missing = [name for name in experiments() if name not in {experiment.name for experiment in there}]
     told = [f"Missing, because there are no data of them: {', '.join(missing)}."] if missing else []
-    found = {experiment: experiment.claims(_data(folder, experiment)) for experiment in there}
-    return Document(
-        "What of the paper holds here",
-        [f"A reproduction of {PAPER}, with the published numbers beside ours.", *told],
-        [
-            Section("Claim by claim", [_METHOD], [_verdicts(found), _claims(found)]),
-            *(_section(folder, experiment) for experiment in there),
-            Section("Where the numbers come from", tables=[_environments(folder, there)]),
-        ],
-    )
+    return _document(folder, [_part(folder, "Claim by claim", told, sources)], sources, folder)
 
 
-def _data(folder: Path, experiment: Experiment) -> Data:
-    return Data(folder / "data" / experiment.name)
+def _of_several(folder: Path) -> Document:
+    parts, every = [], []
+    for title, introduction, wanted in PARTS:
+        sources = [Source(folder / place, experiments()[name]) for place, name in wanted]
+        there = [source for source in sources if source.data.there]
+        missing = [f"{source.experiment.name} ({source.folder.name})" for source in sources if source not in there]
+        told = [f"No runs of these yet: {', '.join(missing)}."] if missing else []
+        parts.append(_part(folder, title, [introduction, *told], there))
+        every += there
+    if not every:
+        raise InputError(f"There are no data in {str(folder)!r}; make some with dudx reproduce.")
+    return _document(folder, parts, every, folder / "cpu")
 
 
-def _claims(found: dict[Experiment, list[Claim]]) -> Table:
-    lines = [
-        [
-            claim.text,
-            experiment.name,
-            claim.published,
-            Cell(claim.verdict, claim.verdict != "undecided"),
-            claim.evidence,
-        ]
-        for experiment, claims in found.items()
-        for claim in claims
+def _document(folder: Path, parts: Sequence[Part], sources: Sequence[Source], shown: Path) -> Document:
+    claims = [judged for part in parts for judged in part.claims]
+    introduction = [f"A reproduction of {PAPER}, with the published numbers beside ours."]
+    closing = [
+        Section("How the verdicts come about", [METHOD]),
+        Section("Where the numbers come from", tables=[_environments(sources)]),
     ]
-    columns = ["claim", "from", "published", "on our scale", "evidence"]
-    return Table("Every claim.", columns, lines, words=len(columns))
+    title = "What of the paper holds here"
+    return Document(title, introduction, parts, summary_table(claims), overview_of(shown), closing)
 
 
-def _verdicts(found: dict[Experiment, list[Claim]]) -> Table:
-    claims = [claim for of_experiment in found.values() for claim in of_experiment]
-    lines = []
-    for whose, chosen in (
-        ("of the paper", [claim for claim in claims if claim.published != "ours"]),
-        ("ours, beyond the paper", [claim for claim in claims if claim.published == "ours"]),
-    ):
-        counts = [sum(claim.verdict == verdict for claim in chosen) for verdict in VERDICTS]
-        lines.append([whose, *map(str, counts)])
-    return Table("How many claims held.", ["claims", *VERDICTS], lines)
+def _part(beside: Path, title: str, paragraphs: Sequence[str], sources: Sequence[Source]) -> Part:
+    for source in sources:
+        present(source.experiment, source.folder, source.folder)
+    found = [(source, claim) for source in sources for claim in source.experiment.claims(source.data)]
+    final = corrected([claim for _, claim in found])
+    judged = [
+        Judged(claim, source.experiment.name, _main(source, beside))
+        for (source, _), claim in zip(found, final, strict=True)
+    ]
+    return Part(title, paragraphs, judged, [_section(beside, source) for source in sources])
 
 
-def _section(folder: Path, experiment: Experiment) -> Section:
-    data = _data(folder, experiment)
-    tables = experiment.tables(data) if experiment.tables else []
-    picture = folder / "figures" / f"{experiment.name}.png" if experiment.figure else None
+def _files(source: Source, beside: Path) -> list[str]:
+    """The data files, numbers first."""
+    names = sorted(source.data.files, key=lambda path: (path.name in (CONFIGS, ENVIRONMENT), path.name))
+    return [path.relative_to(beside).as_posix() for path in names if path.suffix in (".csv", ".npz", ".json")]
+
+
+def _main(source: Source, beside: Path) -> str:
+    """The file that claims are judged by."""
+    return next((path for path in _files(source, beside) if path.endswith("runs.csv")), _files(source, beside)[0])
+
+
+def _section(beside: Path, source: Source) -> Section:
+    experiment = source.experiment
+    tables = experiment.tables(source.data) if experiment.tables else []
+    picture = source.folder / "figures" / f"{experiment.name}.png" if experiment.figure else None
     notes = [experiment.note] if experiment.note else []
-    return Section(f"{experiment.name}: {experiment.title}", notes, tables, picture)
+    title = f"{experiment.name}: {experiment.title}"
+    return Section(title, notes, tables, picture, _files(source, beside))
 
 
-def _environments(folder: Path, there: Sequence[Experiment]) -> Table:
+def _environments(sources: Sequence[Source]) -> Table:
     lines = []
-    for experiment in there:
-        for found in _data(folder, experiment).environments():
+    for source in sources:
+        for found in source.data.environments():
             commit = str(found.get("commit") or "-")[:10]
             words = [found.get(key) for key in ("dudx", "torch", "numpy", "python", "platform", "processor", "cuda")]
-            lines.append([experiment.name, *(str(word or "-") for word in words), commit, str(found.get("times", "-"))])
+            known = [str(word or "-") for word in words]
+            lines.append([source.experiment.name, *known, commit, str(found.get("times", "-"))])
     columns = ["experiment", "dudx", "torch", "numpy", "Python", "platform", "processor", "GPU", "commit", "pieces"]
     note = "The settings and seeds of every run are in `configs.json` beside the data of each experiment."
     return Table("Versions and machines, and how many runs or measurements they made.", columns, lines, [note])

@@ -5,52 +5,75 @@ from __future__ import annotations
 import base64
 import html
 import re
+from collections.abc import Sequence
 
 from dudx.lab.paper.experiments.tables import Cell, Table
-from dudx.lab.paper.report.document import Document, Section
+from dudx.lab.paper.report.document import Document, Judged, Part, Section
+from dudx.lab.paper.report.drawing import ratio_picture
+from dudx.lab.paper.report.style import SCRIPT, STYLE
 
-_STYLE = """
-:root { color-scheme: light dark; --ink: #1a1a1a; --page: #fff; --line: #ccc; --soft: #f4f4f4; --good: #00694e;
-  --bad: #a33a00; --open: #5f5f5f; }
-@media (prefers-color-scheme: dark) { :root { --ink: #e6e6e6; --page: #16181a; --line: #444; --soft: #22262a;
-  --good: #5fd3ae; --bad: #ff9a66; --open: #a8a8a8; } }
-* { box-sizing: border-box; }
-body { margin: 0 auto; padding: 1rem; max-width: 75rem; font: 1rem/1.5 system-ui, sans-serif; color: var(--ink);
-  background: var(--page); }
-h1, h2 { line-height: 1.2; } h2 { margin-top: 2.5rem; border-bottom: 1px solid var(--line); }
-p, figcaption, caption { max-width: 48rem; }
-.wide { overflow-x: auto; margin: 1rem 0; }
-table { border-collapse: collapse; font-size: .9rem; font-variant-numeric: tabular-nums; }
-caption { text-align: left; padding: .3rem 0; }
-th, td { padding: .3rem .6rem; border-bottom: 1px solid var(--line); text-align: right; vertical-align: top;
-  white-space: nowrap; }
-th, .words { white-space: normal; } .words { text-align: left; }
-th { background: var(--soft); } .long { min-width: 14rem; }
-.held { color: var(--good); } .did-not-hold { color: var(--bad); } .undecided { color: var(--open); }
-figure { margin: 1rem 0; }
-img { max-width: 100%; height: auto; background: #fff; padding: .5rem; border-radius: .3rem; }
-nav ul { columns: 18rem; column-gap: 2.5rem; padding-left: 1.2rem; } nav li { break-inside: avoid; }
-"""
 _LONG = 30  # characters from which a column is kept from getting narrow
-_VERDICTS = {"held": "held", "held in part": "held", "did not hold": "did-not-hold", "undecided": "undecided"}
+_VERDICTS = {"held": "held", "held in part": "in-part", "did not hold": "did-not-hold", "undecided": "undecided"}
 
 
 def page(report: Document) -> str:
     """The whole page."""
-    contents = "".join(f'<li><a href="#{_anchor(s.title)}">{html.escape(s.title)}</a></li>' for s in report.sections)
     body = [
         f"<h1>{html.escape(report.title)}</h1>",
         *(_paragraph(text) for text in report.introduction),
-        f'<nav aria-label="Contents"><ul>{contents}</ul></nav>',
-        *(_section(section) for section in report.sections),
+        _summary(report.summary),
+        _overview(report.picture),
+        _contents(report),
+        *(_part(part) for part in report.parts),
+        *(_section(section, "h2") for section in report.closing),
     ]
     return (
         '<!doctype html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
         '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
-        f"<title>{html.escape(report.title)}</title>\n<style>{_STYLE}</style>\n</head>\n<body>\n<main>\n"
-        + "\n".join(body)
-        + "\n</main>\n</body>\n</html>\n"
+        f"<title>{html.escape(report.title)}</title>\n<style>{STYLE}</style>\n</head>\n<body>\n<main>\n"
+        + "\n".join(filter(None, body))
+        + f"\n</main>\n<script>{SCRIPT}</script>\n</body>\n</html>\n"
     )
+
+
+def _summary(table: Table | None) -> str:
+    """A line for each topic: what is claimed, and how many verdicts of each kind there are."""
+    if table is None:
+        return ""
+    lines = []
+    for topic, *counts in table.cells:
+        chips = [
+            f'<span class="chip {_VERDICTS[verdict]}">{count.text} {verdict}</span>'
+            for verdict, count in zip(table.columns[1:], counts, strict=True)
+            if count.text != "0"
+        ]
+        told = "".join(chips) or '<span class="chip undecided">no runs yet</span>'
+        lines.append(f"<li>{html.escape(topic.text)}{told}</li>")
+    return f'<ul class="summary">{"".join(lines)}</ul>'
+
+
+def _overview(picture: str) -> str:
+    if not picture:
+        return ""
+    told = (
+        "Relative L2 error of every network, a dot a run, a bar the median of its engine; diamonds are the published "
+        "means. Networks trained by second order, on one core, in a minute or two."
+    )
+    return f"<figure>{picture}<figcaption>{told}</figcaption></figure>"
+
+
+def _contents(report: Document) -> str:
+    groups = []
+    for part in report.parts:
+        links = "".join(_link(section, part.title) for section in part.sections)
+        title = f'<a href="#{_anchor(part.title)}">{html.escape(part.title)}</a>'
+        groups.append(f"<li>{title}" + f"<ul>{links}</ul>" * bool(links) + "</li>")
+    groups += [_link(section) for section in report.closing]
+    return f'<nav aria-label="Contents"><ul>{"".join(groups)}</ul></nav>'
+
+
+def _link(section: Section, part: str = "") -> str:
+    return f'<li><a href="#{_anchor(part + section.title)}">{html.escape(section.title)}</a></li>'
 
 
 def _anchor(title: str) -> str:
@@ -62,27 +85,63 @@ def _paragraph(text: str) -> str:
     return f"<p>{code}</p>"
 
 
-def _section(section: Section) -> str:
-    parts = [f'<h2 id="{_anchor(section.title)}">{html.escape(section.title)}</h2>']
+def _part(part: Part) -> str:
+    pieces = [f'<h2 id="{_anchor(part.title)}">{html.escape(part.title)}</h2>', *map(_paragraph, part.paragraphs)]
+    if part.claims:
+        pieces += [_table(part.verdicts()), _cards(part.claims)]
+    pieces += [_section(section, "h3", part.title) for section in part.sections]
+    return f"<section>\n{chr(10).join(pieces)}\n</section>"
+
+
+def _cards(claims: Sequence[Judged]) -> str:
+    """Each claim with its verdict, a small picture, and the numbers for who wants them."""
+    cards = []
+    for judged in claims:
+        claim = judged.claim
+        picture = "" if claim.ratio is None else ratio_picture(claim.ratio)
+        missing = f'<p class="small">Runs still missing: {len(claim.missing)}.</p>' if claim.missing else ""
+        cards.append(
+            f'<li><p class="verdict {_VERDICTS[claim.verdict]}">{claim.verdict}</p><p>{html.escape(claim.text)}</p>'
+            f'<p class="small">Published: {html.escape(claim.published)}</p>{picture}{missing}'
+            f"<details><summary>Numbers</summary>{_paragraph(claim.evidence)}</details>"
+            f'<p class="small">{_files([judged.source], f"{judged.experiment}: ")}</p></li>'
+        )
+    return f'<ul class="cards">{"".join(cards)}</ul>'
+
+
+def _section(section: Section, level: str, part: str = "") -> str:
+    parts = [f'<{level} id="{_anchor(part + section.title)}">{html.escape(section.title)}</{level}>']
     parts += [_paragraph(text) for text in section.paragraphs]
-    parts += [_table(table) for table in section.tables]
     if section.picture is not None:
         source = base64.b64encode(section.picture.read_bytes()).decode()
         name = html.escape(section.title)
         parts.append(f'<figure><img src="data:image/png;base64,{source}" alt="{name}"></figure>')
+    parts += [_table(table, section.sources) for table in section.tables]
+    if not section.tables and section.sources:
+        parts.append(f'<p class="small">Data: {_files(section.sources)}</p>')
     return f"<section>\n{chr(10).join(parts)}\n</section>"
 
 
-def _table(table: Table) -> str:
+def _files(sources: Sequence[str], before: str = "") -> str:
+    """Links to data files by their names."""
+    named = [(html.escape(path), html.escape(before + path.rpartition("/")[2])) for path in sources]
+    return ", ".join(f'<a href="{path}">{name}</a>' for path, name in named)
+
+
+def _table(table: Table, sources: Sequence[str] = ()) -> str:
     marks = [' class="words"' if number < table.words else "" for number in range(len(table.columns))]
-    heading = "".join(f'<th scope="col"{m}>{html.escape(c)}</th>' for m, c in zip(marks, table.columns, strict=True))
+    heading = "".join(
+        f'<th scope="col"{mark}><button type="button">{html.escape(column)}</button></th>'
+        for mark, column in zip(marks, table.columns, strict=True)
+    )
     rows = "\n".join(
         f"<tr>{''.join(_cell(cell, number < table.words) for number, cell in enumerate(row))}</tr>"
         for row in table.cells
     )
     notes = "".join(_paragraph(note) for note in table.notes)
+    data = f' <span class="small">Data: {_files(sources)}</span>' if sources else ""
     return (
-        f'<div class="wide"><table>\n<caption>{html.escape(table.caption)}</caption>\n'
+        f'<div class="wide"><table>\n<caption>{html.escape(table.caption)}{data}</caption>\n'
         f"<thead><tr>{heading}</tr></thead>\n<tbody>\n{rows}\n</tbody>\n</table></div>{notes}"
     )
 

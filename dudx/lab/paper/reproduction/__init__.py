@@ -1,7 +1,8 @@
 """Reproducing experiments: work that is missing is done, then data are collected, then tables and pictures are made.
 
 A folder holds `runs` and `measurements`, which took time, `data`, which is all that is needed of them, and `tables` and
-`figures`, which are made of nothing but the data. What is there and up to date is left alone.
+`figures`, which are made of nothing but the data. What is there and up to date is left alone. Runs that an archive
+knows of are there too.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from dudx.errors import InputError
 from dudx.lab import storage
 from dudx.lab.files import SUMS, digest, sums
 from dudx.lab.locks import locked
+from dudx.lab.paper.archive import Archive
 from dudx.lab.paper.experiments import Experiment, experiments
 from dudx.lab.paper.experiments.base import Found, Measurement
 from dudx.lab.paper.experiments.data import CONFIGS, ENVIRONMENT, Data, write, write_data
@@ -25,7 +27,7 @@ from dudx.lab.paper.experiments.profile import Profile
 from dudx.lab.paper.measuring import Measuring
 from dudx.lab.run.environment import environment
 from dudx.lab.sweep import politely_stopped, run_sweep
-from dudx.lab.sweep.runs import Outcome, Run
+from dudx.lab.sweep.runs import Outcome, Run, outcome
 
 Result = Mapping[str, Any]
 
@@ -62,24 +64,34 @@ def reproduce(
     workers: int | None = None,
     ray: str | None = None,
     gpus_per_run: float = 0.0,
+    shown: bool = False,
 ) -> Done:
     """Bring the experiments to their tables and figures; stopped at any time, the next call goes on.
 
     Training runs go through a sweep, several at a time. Measurements follow one at a time, so that none disturbs
-    another. Experiments that share work share its results.
+    another. Experiments that share work share its results. With `shown` nothing is run: tables and figures are made of
+    the runs that are there, and the others count as missing; what lacks a measurement, or all runs, is left as it is.
     """
     storage.make_folder(out)
     with locked(out / "reproduce.lock"):
         # A seed of every engine before the next one, so that work which is stopped early compares the engines.
         runs = distinct(run for e in experiments for run in sorted(e.runs(profile), key=lambda run: run.settings.seed))
-        swept = run_sweep(runs, out / "runs", workers, ray, gpus_per_run) if runs else []
-        outcomes = {outcome.name: outcome for outcome in swept}
-        stopped = any(outcome.status == "interrupted" for outcome in swept)
+        outcomes = in_archive(experiments, profile, out)
+        left = [run for run in runs if run.name not in outcomes]
+        if shown:
+            swept = [outcome(run, out / "runs" / run.name) for run in left]
+        else:
+            swept = run_sweep(left, out / "runs", workers, ray, gpus_per_run) if left else []
+        outcomes |= {outcome.name: outcome for outcome in swept}
+        if (archive := _archive(profile, out)) is not None:
+            for ended in swept:
+                archive.keep(ended, out / "runs" / ended.name)
+        stopped = shown or any(outcome.status == "interrupted" for outcome in swept)
         wanted = [measurement for experiment in experiments for measurement in experiment.measurements(profile)]
         results = measured({m.file: m for m in wanted}, out / "measurements", stopped)
-        done = Done(failed=_failures(swept, results))
+        done = Done(failed=_failures(list(outcomes.values()), results))
         for experiment in experiments:
-            found = _found(experiment, profile, outcomes, results, out)
+            found = _found(experiment, profile, outcomes, results, out, shown)
             if found is None:
                 done.incomplete.append(experiment.name)
             else:
@@ -110,6 +122,20 @@ def with_data(folder: Path) -> list[Experiment]:
 def distinct(runs: Any) -> list[Run]:
     """Each run once; a run's name says what its settings are."""
     return list({run.name: run for run in runs}.values())
+
+
+def in_archive(experiments: Iterable[Experiment], profile: Profile, out: Path) -> dict[str, Outcome]:
+    """What the profile's archive knows of the runs, by name; but not of those whose folders an experiment needs."""
+    archive = _archive(profile, out)
+    if archive is None:
+        return {}
+    found = archive.outcomes(run for e in experiments if e.archived for run in e.runs(profile))
+    needed = {run.name for experiment in experiments if not experiment.archived for run in experiment.runs(profile)}
+    return {name: known for name, known in found.items() if name not in needed}
+
+
+def _archive(profile: Profile, out: Path) -> Archive | None:
+    return None if profile.archive is None else Archive(out / profile.archive)
 
 
 # -- measurements --------------------------------------------------------------------------------------------------
@@ -194,11 +220,13 @@ def _found(
     outcomes: Mapping[str, Outcome],
     results: Mapping[str, Result],
     out: Path,
+    in_part: bool,
 ) -> Found | None:
-    """What the work came to; None if it is not complete."""
+    """What the work came to; None if it is not complete, or if there is nothing of it where a part will do."""
     mine = [outcomes[run.name] for run in experiment.runs(profile)]
     needed = experiment.measurements(profile)
-    if any(outcome.status == "interrupted" for outcome in mine) or any(m.file not in results for m in needed):
+    stopped = [outcome.status == "interrupted" for outcome in mine]
+    if (all if in_part and mine else any)(stopped) or any(m.file not in results for m in needed):
         return None
     return Found(mine, out / "runs", [(measurement, results[measurement.file]) for measurement in needed])
 
@@ -219,8 +247,8 @@ def collect(experiment: Experiment, found: Found, out: Path) -> None:
 
 def _environments(found: Found, out: Path) -> dict[str, dict[str, Any]]:
     """Where the numbers come from: each machine and version once, with the number of runs or measurements."""
-    paths = [found.runs / outcome.name / "environment.json" for outcome in found.outcomes]
-    every = [storage.read_json(path, dict) for path in paths if path.exists()]
+    of_runs = [_environment(outcome, found.runs / outcome.name) for outcome in found.outcomes]
+    every = [values for values in of_runs if values is not None]
     stored = [out / "measurements" / m.file for m, _ in found.measured]
     every += [_stored(path)["environment"] for path in stored if path.exists()]
     counted: dict[str, dict[str, Any]] = {}
@@ -229,6 +257,14 @@ def _environments(found: Found, out: Path) -> dict[str, dict[str, Any]]:
         entry = counted.setdefault(json.dumps(kept, sort_keys=True), {**kept, "times": 0})
         entry["times"] += 1
     return {str(number): entry for number, entry in enumerate(counted.values(), 1)}
+
+
+def _environment(ended: Outcome, folder: Path) -> dict[str, Any] | None:
+    """Where a run was made, which some in an archive do not tell; None where there is no run."""
+    path = folder / "environment.json"
+    if path.exists():
+        return storage.read_json(path, dict)
+    return None if ended.result is None else ended.result.get("environment", {})
 
 
 def present(experiment: Experiment, folder: Path, out: Path, again: bool = False) -> list[Path]:

@@ -55,14 +55,18 @@ def redraw(names: list[str], folder: Path, out: Path) -> None:
         console.print(f"Written: {path}")
 
 
-def run(choice: Choice, out: Path, workers: int | None, ray: str | None, gpus_per_run: float) -> int:
+def run(
+    choice: Choice, out: Path, workers: int | None, ray: str | None, gpus_per_run: float, shown: bool = False
+) -> int:
     """Reproduce; the exit code is 0 if all went well, 3 if a run diverged or failed, 130 if it was stopped."""
-    done = reproduction.reproduce(choice.experiments, choice.profile, out, workers, ray, gpus_per_run)
+    done = reproduction.reproduce(choice.experiments, choice.profile, out, workers, ray, gpus_per_run, shown)
     for path in done.written:
         console.print(f"Written: {path}")
     for name, reason in done.failed.items():
         print(f"dudx: {name} did not finish: {reason}", file=sys.stderr)
-    if done.incomplete:
+    if done.incomplete and shown:
+        print(f"dudx: left as they are, for want of runs: {', '.join(done.incomplete)}.", file=sys.stderr)
+    elif done.incomplete:
         missing = ", ".join(done.incomplete)
         verb = "was" if len(done.incomplete) == 1 else "were"
         print(f"dudx: stopped before {missing} {verb} complete; the same command goes on.", file=sys.stderr)

@@ -16,7 +16,7 @@ from dudx.errors import CalibrationWarning
 from dudx.lab.paper.experiments import Experiment, cost, curves, discrepancy
 from dudx.lab.paper.experiments.base import Measurement
 from dudx.lab.paper.experiments.profile import Profile
-from dudx.lab.paper.reproduction import distinct, settled
+from dudx.lab.paper.reproduction import distinct, in_archive, settled
 from dudx.lab.problems import problem
 from dudx.lab.run.settings import Settings
 from dudx.lab.run.trainer import Trainer
@@ -58,13 +58,13 @@ class Estimate:
 
 def estimate(experiments: Sequence[Experiment], profile: Profile, out: Path) -> Estimate:
     """Time a few steps of everything that is not done yet."""
-    speeds, seen = _Speeds(), set[str]()
+    speeds, seen, archived = _Speeds(), set[str](), in_archive(experiments, profile, out)
     lines, runs, measurements = [], 0.0, 0.0
     for experiment in experiments:
         groups: dict[str, list[tuple[bool, Callable[[], float]]]] = {}
         for run in distinct(experiment.runs(profile)):
             if run.name not in seen:
-                left = not outcome(run, out / "runs" / run.name).final
+                left = run.name not in archived and not outcome(run, out / "runs" / run.name).final
                 groups.setdefault(_told(run.settings), []).append((left, lambda s=run.settings: speeds.run(s)))
                 seen.add(run.name)
         found = _lines(experiment, groups)
@@ -94,7 +94,8 @@ def _lines(experiment: Experiment, groups: dict[str, list[tuple[bool, Callable[[
 def _told(settings: Settings) -> str:
     words = [settings.problem, settings.engine]
     words += [settings.network] * (settings.network != "mlp") + ["ignoring influence"] * (settings.coupled == "ignore")
-    return f"{' '.join(words)}, {settings.epochs} epochs"
+    length = f"{settings.epochs} epochs" if settings.seconds is None else f"{settings.seconds:g} s"
+    return f"{' '.join(words)}, {length}"
 
 
 def _named(piece: Measurement) -> str:
@@ -115,7 +116,9 @@ class _Speeds:
         return self.cache[key]
 
     def run(self, settings: Settings) -> float:
-        """A training run: epochs, calibrations and evaluations."""
+        """A training run: epochs, calibrations and evaluations, or as many seconds as it is given."""
+        if settings.seconds is not None:
+            return settings.seconds
         key = repr({name: value for name, value in settings.model_dump().items() if name not in _IRRELEVANT})
         epoch, calibration, evaluation = self._once(key, lambda: _speed(settings))
         calibrations = math.ceil(settings.epochs / settings.recalibrate)

@@ -1,0 +1,53 @@
+"""How many seeds it takes to tell: computed from the spread of the first few, before the others are run."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import numpy as np
+
+from dudx.lab.paper.experiments.published import published
+from dudx.lab.paper.experiments.statistics import (
+    FIRST_SEEDS,
+    LEVEL,
+    POWER,
+    SAME,
+    Seeds,
+    logarithms,
+    seeds_to_exclude,
+    seeds_to_see,
+)
+from dudx.lab.paper.experiments.tables import Table, times
+from dudx.lab.run.engines import engine_label
+
+#: About so many claims of a part are tested; Holm's method asks the most of the first of them.
+_CLAIMS = 8
+
+
+def power_table(errors: Mapping[str, Seeds], problem: str, asked: int) -> Table:
+    """For each engine that is compared with AD: the spread of its ratio, and how many seeds a verdict takes."""
+    theirs, lines = published(f"table-{problem}"), []
+    for engine in (engine for engine in ("fd", "efd", "sfd") if engine in errors and engine in theirs):
+        first, ad = ({s: e for s, e in errors.get(each, {}).items() if s < FIRST_SEEDS} for each in (engine, "ad"))
+        found = logarithms(first, ad)
+        claimed = theirs[engine]["l2_relative"][0] / theirs["ad"]["l2_relative"][0]
+        told = f"a ratio of {claimed:.3g}" if engine == "sfd" else f"that a factor of {SAME:g} is excluded"
+        line = [f"{engine_label(engine)} / AD", told]
+        if len(found) < FIRST_SEEDS or not np.ptp(found):
+            needed = ["-", "-", "-"]
+        else:
+            spread = float(np.std(found, ddof=1))
+            needed = [times(float(np.exp(spread)))]
+            for level in (LEVEL, LEVEL / _CLAIMS):
+                count = (
+                    seeds_to_see(claimed, spread, level) if engine == "sfd" else seeds_to_exclude(SAME, spread, level)
+                )
+                needed.append("over 1000" if count is None else str(count))
+        there = len(errors.get(engine, {}).keys() & errors.get("ad", {}).keys())
+        lines.append([*line, *needed, str(asked), str(there)])
+    columns = ["compared", "to see", "spread", f"seeds at {100 * LEVEL:g} %", "corrected", "asked for", "there"]
+    note = (
+        f"From the spread of the ratio over the first {FIRST_SEEDS} seeds, one standard deviation as a factor: how "
+        f"many seeds see the difference in {100 * POWER:g} of 100 repetitions, by itself and among {_CLAIMS} claims."
+    )
+    return Table("Seeds that a verdict takes, computed beforehand.", columns, lines, [note], name="power", words=2)
