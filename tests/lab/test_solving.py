@@ -157,7 +157,7 @@ def test_what_is_carried_over_is_the_value_and_its_derivative_in_time() -> None:
 
 @pytest.mark.parametrize("lost", [True, False])
 def test_windows_are_used_where_one_network_is_lost(lost: bool, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(call, "_LOST", -1.0 if lost else math.inf)
+    monkeypatch.setattr(call, "_LOOKS", ((1 / 8, -1.0 if lost else math.inf), (1.0, math.inf)))
     monkeypatch.setattr(windows, "_GOOD", math.inf)
     solution = solve(decay(), minutes=2, epochs=8, **TINY)
     assert ("windows" in solution.result) is lost

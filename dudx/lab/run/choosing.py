@@ -26,6 +26,9 @@ def chosen(problem: Problem) -> dict[str, Any]:
     if inputs == 1:
         # A curve is resolved by few points, and steps are cheap.
         return found | {"width": 20, "depth": 2, "batch": int(400 / math.sqrt(equations))}
+    if inputs > _MANY:
+        # Most parameters are in the first layer, and each point costs as much as it has inputs.
+        return found | {"width": 16, "depth": 2, "batch": 800, "boundary_batch": 800, "initial_batch": 800}
     # As many residuals as parameters, about, whatever the number of equations.
     batch = int((2000 if inputs == 2 else 3000) / math.sqrt(equations))
     edge = 400 if inputs == 2 else 800
