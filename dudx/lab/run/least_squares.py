@@ -31,6 +31,7 @@ class LeastSquares:
         ranks: the processes that train together; each takes its share of the rows.
         automatic: whether the optimizer is to find the weights of the terms.
         noise: what finds those of measurements, where some are kept back.
+        tame: whether large residuals of the equation, the first part, count by their size.
     """
 
     learning_rate = 1.0
@@ -44,11 +45,14 @@ class LeastSquares:
         ranks: Ranks,
         automatic: bool,
         noise: Noise | None = None,
+        tame: bool = False,
     ):
         self.optimizer, self.ranks = optimizer, ranks
         self._seen, self._engine, self._generator, self._automatic = seen, engine, generator, automatic
-        self.noise = noise
-        self.stateful: dict[str, Stateful] = {"optimizer": optimizer} | ({"noise": noise} if noise else {})
+        self.noise, self._tame = noise, tame
+        self.stateful: dict[str, Stateful] = {"optimizer": optimizer}
+        if noise is not None:
+            self.stateful["noise"] = noise
 
     @property
     def damping(self) -> float | None:
@@ -58,6 +62,7 @@ class LeastSquares:
         """A step; the loss before it, and its parts."""
         views = self._seen([part.points for part in parts])
         watched = [self._watched(part, view) for part, view in zip(parts, views, strict=True)]
+        watched[0].tame = self._tame
         for part, view, term in zip(parts, views, watched, strict=True):
             if self.noise is not None and part.kept_back is not None:
                 term.weight = self.noise.weight(part, view, self._engine())
@@ -101,6 +106,7 @@ class _Watched:
     def __init__(self, term: Term, share: float, counts: bool):
         self.term, self.weight, self.share, self.counts = term, term.weight, share, counts
         self.loss = 0.0
+        self.tame = False
         #: Of each equation.
         self.squares: list[float] = []
 

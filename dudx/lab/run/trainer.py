@@ -100,7 +100,7 @@ class Trainer:
             return Descent(self.optimizer, self.schedule, self._gradient)  # type: ignore[arg-type]
         seen, generator = self.views.training, self.engine_generator
         noise = Noise() if self.objective.kept_back else None
-        return LeastSquares(self.optimizer, seen, lambda: self.engine, generator, self.ranks, automatic, noise)
+        return LeastSquares(self.optimizer, seen, lambda: self.engine, generator, self.ranks, automatic, noise, s.tame)
 
     def _second_phase(self) -> Phase | None:
         if not self.settings.lbfgs_epochs:

@@ -9,7 +9,7 @@ import tempfile
 import time
 import weakref
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +17,7 @@ from dudx.errors import InputError, ModelError
 from dudx.lab.names import said
 from dudx.lab.problems import Problem
 from dudx.lab.run.choosing import chosen
+from dudx.lab.run.estimate import estimate
 from dudx.lab.run.metrics import percent
 from dudx.lab.run.records import read_metrics
 from dudx.lab.run.settings import Settings, make_settings
@@ -28,6 +29,8 @@ from dudx.lab.solving.windows import can_be_cut, march
 #: After these shares of the time the error is estimated: it may be small enough by then; or so large, relative to the
 #: number beside, that time is cut into windows.
 _LOOKS = ((1 / 8, 0.3), (1 / 4, 0.03), (1 / 2, 0.03), (0.96, math.inf))
+#: Directions among which it is estimated in passing.
+_GLANCE = 400
 
 
 def solve(
@@ -85,10 +88,11 @@ def _solved(
     spent = 0.0
     if windows is None:
         found = _with_looks(problem, made, folder, seconds, enough, cut)
-        error, spent = _estimated(found.result), found.result["cpu_seconds"]
+        spent = found.result["cpu_seconds"]
         if not found.lost:
             return _solution(problem, found.trainer, made, found.result, found.folder, tell)
-        tell(f"One network does not get there (estimated error {percent(error)}): time is cut into windows.")
+        error = f"estimated error {percent(found.error)}" if math.isfinite(found.error) else "its loss is not finite"
+        tell(f"One network does not get there ({error}): time is cut into windows.")
     marched = march(problem, made, max(seconds - spent, 0.1 * seconds), folder, tell)
     # Errors add up from window to window, and may grow on the way, which this does not know.
     total = sum(window["estimate"] for window in marched.windows)
@@ -108,31 +112,44 @@ class _Found:
     result: dict[str, Any]
     trainer: Trainer
     folder: Path
+    error: float
     lost: bool
 
 
 def _with_looks(problem: Problem, made: Settings, folder: Path, seconds: float, enough: float, cut: bool) -> _Found:
     """Train one network, and look now and then how far it is; looking counts as well."""
     spent, steps = 0.0, 0
-    before, lost = None, False
+    before: Trainer | None = None
     result: dict[str, Any] = {}
     for number, (share, lost_above) in enumerate(_LOOKS):
         began, place = time.process_time(), folder / f"look-{number}"
-        until = made.model_copy(update={"seconds": max(share * seconds - spent, 0.02 * seconds), "estimate": True})
+        until = made.model_copy(update={"seconds": max(share * seconds - spent, 0.02 * seconds), "estimate": False})
         begin = None if before is None else _going_on_from(before, result.get("unknowns", {}))
         result, before = trained(until, place, problem=problem, begin=begin)
+        over = result["status"] != "finished" or result["stopped"] != "seconds" or number == len(_LOOKS) - 1
+        error, lost = math.inf, cut and result["status"] == "diverged"
+        if result["status"] == "finished":
+            # Among few directions in passing; once more among many, which finds more, where that is the answer.
+            error = _estimate(result, before, _GLANCE)
+            lost = cut and error > lost_above
+            if not lost and (over or error < enough):
+                error = _estimate(result, before)
         spent, steps = spent + time.process_time() - began, steps + result["epochs"]
         result |= {"cpu_seconds": spent, "epochs": steps}
-        error = _estimated(result)
-        lost = cut and error > lost_above and result["status"] != "interrupted"
-        if lost or result["status"] != "finished" or error < enough or result["stopped"] != "seconds":
-            return _Found(result, before, place, lost)
-    return _Found(result, before, place, lost)
+        if lost or over or error < enough:
+            return _Found(result, before, place, error, lost)
+    raise AssertionError("the last look is the end")
 
 
-def _estimated(result: dict[str, Any]) -> float:
-    found = result.get("estimate")
-    return float("inf") if found is None else float(found["relative_l2"])
+def _estimate(result: dict[str, Any], trainer: Trainer, directions: int | None = None) -> float:
+    """The estimated error of a network, also noted in the result."""
+    if trainer.views.isolating:  # of one whose samples are isolated there is none
+        result["estimate"] = None
+        return math.inf
+    chosen = {} if directions is None else {"directions": directions}
+    found = estimate(trainer.problem, trainer.model, trainer.engine, seed=trainer.settings.seed, **chosen)
+    result["estimate"] = asdict(found)
+    return found.relative_l2
 
 
 def _going_on_from(before: Trainer, unknowns: Mapping[str, float]) -> Callable[[Trainer], None]:
