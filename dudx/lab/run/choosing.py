@@ -38,6 +38,12 @@ def chosen(problem: Problem) -> dict[str, Any]:
     batch = int((2000 if inputs == 2 else 3000) / math.sqrt(equations))
     edge = 400 if inputs == 2 else 800
     found |= {"width": 24 if inputs == 2 else 28, "batch": batch, "boundary_batch": edge, "initial_batch": edge}
+    measured = sum(len(one.points) for one in problem.conditions.data)
+    if problem.functions and measured:
+        # Of a function that only measurements tell of, they tell no more than they are many: a network that starts
+        # flat, with no more parameters than that, has fewer ways to follow their noise.
+        networks = 1 + len(problem.functions)
+        found |= {"width": min(max(int(math.sqrt(measured / networks)) - 2, 8), 24), "depth": 2, "spread": 1.0}
     return found
 
 

@@ -6,10 +6,8 @@ import math
 import shutil
 import sys
 import tempfile
-import time
 import weakref
-from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -17,20 +15,18 @@ from dudx.errors import InputError, ModelError
 from dudx.lab.names import said
 from dudx.lab.problems import Problem
 from dudx.lab.run.choosing import chosen
-from dudx.lab.run.estimate import estimate
 from dudx.lab.run.metrics import percent
 from dudx.lab.run.records import read_metrics
 from dudx.lab.run.settings import Settings, make_settings
 from dudx.lab.run.trainer import Trainer
 from dudx.lab.run.training import trained
+from dudx.lab.solving.looks import train_and_look
 from dudx.lab.solving.solution import Solution
 from dudx.lab.solving.windows import can_be_cut, march
 
 #: After these shares of the time the error is estimated: it may be small enough by then; or so large, relative to the
 #: number beside, that time is cut into windows.
 _LOOKS = ((1 / 8, 0.3), (1 / 4, 0.03), (1 / 2, 0.03), (0.96, math.inf))
-#: Directions among which it is estimated in passing.
-_GLANCE = 400
 
 
 def solve(
@@ -87,7 +83,8 @@ def _solved(
     seconds = made.seconds or math.inf
     spent = 0.0
     if windows is None:
-        found = _with_looks(problem, made, folder, seconds, enough, cut)
+        looks = _LOOKS if cut else [(share, math.inf) for share, _ in _LOOKS]
+        found = train_and_look(problem, made, folder, seconds, enough, looks)
         spent = found.result["cpu_seconds"]
         if not found.lost:
             return _solution(problem, found.trainer, made, found.result, found.folder, tell)
@@ -103,67 +100,6 @@ def _solved(
     solution = Solution(problem, marched.network, made, result, (), folder)
     tell(f"Estimated relative error {percent(total)} in {result['cpu_seconds']:.0f} CPU seconds.")
     return solution
-
-
-@dataclass(frozen=True)
-class _Found:
-    """What one network came to, and whether it has lost its way."""
-
-    result: dict[str, Any]
-    trainer: Trainer
-    folder: Path
-    error: float
-    lost: bool
-
-
-def _with_looks(problem: Problem, made: Settings, folder: Path, seconds: float, enough: float, cut: bool) -> _Found:
-    """Train one network, and look now and then how far it is; looking counts as well."""
-    spent, steps = 0.0, 0
-    before: Trainer | None = None
-    result: dict[str, Any] = {}
-    for number, (share, lost_above) in enumerate(_LOOKS):
-        began, place = time.process_time(), folder / f"look-{number}"
-        until = made.model_copy(update={"seconds": max(share * seconds - spent, 0.02 * seconds), "estimate": False})
-        begin = None if before is None else _going_on_from(before, result.get("unknowns", {}))
-        result, before = trained(until, place, problem=problem, begin=begin)
-        over = result["status"] != "finished" or result["stopped"] != "seconds" or number == len(_LOOKS) - 1
-        error, lost = math.inf, cut and result["status"] == "diverged"
-        if result["status"] == "finished":
-            # Among few directions in passing; once more among many, which finds more, where that is the answer.
-            error = _estimate(result, before, _GLANCE)
-            lost = cut and error > lost_above
-            if not lost and (over or error < enough):
-                error = _estimate(result, before)
-        spent, steps = spent + time.process_time() - began, steps + result["epochs"]
-        result |= {"cpu_seconds": spent, "epochs": steps}
-        if lost or over or error < enough:
-            return _Found(result, before, place, error, lost)
-    raise AssertionError("the last look is the end")
-
-
-def _estimate(result: dict[str, Any], trainer: Trainer, directions: int | None = None) -> float:
-    """The estimated error of a network, also noted in the result."""
-    if trainer.views.isolating:  # of one whose samples are isolated there is none
-        result["estimate"] = None
-        return math.inf
-    chosen = {} if directions is None else {"directions": directions}
-    found = estimate(trainer.problem, trainer.model, trainer.engine, seed=trainer.settings.seed, **chosen)
-    result["estimate"] = asdict(found)
-    return found.relative_l2
-
-
-def _going_on_from(before: Trainer, unknowns: Mapping[str, float]) -> Callable[[Trainer], None]:
-    """Begin with another run's network, the constants it found and what its optimizer knows."""
-
-    def begin(trainer: Trainer) -> None:
-        trainer.model.load_state_dict(before.model.state_dict())
-        for name, value in unknowns.items():  # a new trainer starts them anew
-            trainer.unknowns[name].data.fill_(value)
-        for name, part in trainer.first.stateful.items():
-            part.load_state_dict(before.first.stateful[name].state_dict())
-        trainer.generator.set_state(before.generator.get_state())
-
-    return begin
 
 
 def _solution(
