@@ -1,6 +1,8 @@
-"""What generality costs: a function without a rule, a matrix of second derivatives, an ensemble; the least of rounds.
+"""What generality costs: a function without a rule, a matrix of second derivatives, ensembles, sizes that change.
 
 python benchmarks/any_network.py
+
+The least CPU time of some rounds, in which the subjects take turns.
 """
 
 from __future__ import annotations
@@ -70,16 +72,50 @@ def matrix(dimensions: int = 20) -> dict[str, float]:
     )
 
 
-def ensemble(members: int = 8) -> dict[str, float]:
-    """Training steps of small networks, together and one by one."""
-    burgers = dudx.Residual(lambda u: u.t + u * u.x - 0.01 * u.xx, inputs=("x", "t"))
+def ensemble(compile: bool = False, members: int = 8) -> dict[str, float]:
+    """Training steps of small networks with Adam, together and one by one."""
     networks, x = [network(2) for _ in range(members)], torch.rand(1024, 2)
-    together = dudx.ensemble(networks)
+    # One residual each: a residual tells when it meets many networks, and makes no more than some graphs.
+    together, *apart = (_step(model, x, compile) for model in (dudx.ensemble(networks), *networks))
+    word = "compiled " if compile else ""
     return least(
         {
-            "a step of 8 as an ensemble": lambda: burgers.loss(together, x, Taylor()).sum().backward(),
-            "8 single steps": lambda: [burgers.loss(net, x, Taylor()).backward() for net in networks],
-        }
+            f"a {word}step of {members} as an ensemble": together,
+            f"{members} single {word}steps": lambda: [step() for step in apart],
+        },
+        rounds=60 if compile else 15,
+    )
+
+
+def _step(model: nn.Module, x: Tensor, compile: bool) -> Callable[[], None]:
+    burgers = _burgers(compile)
+    optimizer = torch.optim.Adam(model.parameters(), 1e-3)
+
+    def step() -> None:
+        optimizer.zero_grad()
+        burgers.loss(model, x, Taylor()).sum().backward()
+        optimizer.step()
+
+    step()
+    return step
+
+
+def _burgers(compile: bool) -> dudx.Residual:
+    return dudx.Residual(lambda u: u.t + u * u.x - 0.01 * u.xx, inputs=("x", "t"), compile=compile)
+
+
+def sizes() -> dict[str, float]:
+    """A gradient from the graph that takes batches of any size, and from one of the batch's own size."""
+    model, x = network(2), torch.rand(1024, 2)
+    fixed, open_ = _burgers(True), _burgers(True)
+    for rows in (1000, 1024):  # the second size makes the graph for all sizes but the first
+        open_.loss(model, x[:rows], Taylor()).backward()
+    return least(
+        {
+            "a gradient for any number of points": lambda: open_.loss(model, x, Taylor()).backward(),
+            "for this number": lambda: fixed.loss(model, x, Taylor()).backward(),
+        },
+        rounds=100,
     )
 
 
@@ -88,7 +124,7 @@ def main() -> None:
     torch.set_num_threads(1)
     torch.manual_seed(0)
     warnings.simplefilter("ignore", dudx.SlowRuleWarning)
-    for measured in (without_a_rule, matrix, ensemble):
+    for measured in (without_a_rule, matrix, ensemble, partial(ensemble, compile=True), sizes):
         ours, theirs = (found := measured()).values()
         print(", ".join(f"{name}: {ms:.1f} ms" for name, ms in found.items()), f"ratio {ours / theirs:.2f}")
 

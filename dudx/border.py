@@ -9,6 +9,7 @@ from torch import Tensor
 
 from dudx import checks
 from dudx.checks import Model
+from dudx.compile.planned import from_graph, graphs_of
 from dudx.engines.autodiff import AD
 from dudx.engines.base import Engine, Prepared
 from dudx.engines.meeting import can_be_planned, sound_derivatives
@@ -16,14 +17,17 @@ from dudx.errors import CoupledModelError, InputError
 from dudx.network.ensemble import Ensemble
 from dudx.network.pointwise import samples_of
 from dudx.operators import Operator, fitting, orders_of
+from dudx.private_torch import mapped
 
 
 @overload
-def evaluate(model: Model, x: Tensor, operators: Operator, engine: Engine) -> Tensor: ...
+def evaluate(model: Model, x: Tensor, operators: Operator, engine: Engine, compile: bool = False) -> Tensor: ...
 @overload
-def evaluate(model: Model, x: Tensor, operators: Sequence[Operator], engine: Engine) -> tuple[Tensor, ...]: ...
 def evaluate(
-    model: Model, x: Tensor, operators: Sequence[Operator] | Operator, engine: Engine
+    model: Model, x: Tensor, operators: Sequence[Operator], engine: Engine, compile: bool = False
+) -> tuple[Tensor, ...]: ...
+def evaluate(
+    model: Model, x: Tensor, operators: Sequence[Operator] | Operator, engine: Engine, compile: bool = False
 ) -> tuple[Tensor, ...] | Tensor:
     """Apply each operator to the model at the points `x`.
 
@@ -32,6 +36,8 @@ def evaluate(
         x: the points, (B, d).
         operators: what to compute, for example `[D(), Laplacian()]`, or a single operator.
         engine: how to compute it, for example `AD()` or `FD(step=1e-2)`.
+        compile: compile network and derivatives into one graph, for engines that can (Taylor, FD, EFD, SFD). The graph
+            is kept with the network; the first call takes seconds.
 
     Returns:
         One (B, m) tensor for each operator, in order, differentiable in the model's parameters; for a single operator
@@ -46,7 +52,8 @@ def evaluate(
         >>> u_x.tolist()
         [[3.0], [27.0]]
     """
-    found = derivatives(model, x, fitting(operators, checks.batch(x)), engine)
+    asked = fitting(operators, checks.batch(x))
+    found = compiled_derivatives(model, x, asked, engine) if compile else derivatives(model, x, asked, engine)
     return found[0] if isinstance(operators, Operator) else tuple(found)
 
 
@@ -73,6 +80,22 @@ def derivatives_elsewhere(
             "The samples of this network's batch influence each other, and an integral or a fractional derivative "
             "looks at it elsewhere than at the batch: use dudx.isolate(model, x) as the model."
         ) from error
+
+
+def compiled_derivatives(model: Model, x: Tensor, operators: Sequence[Operator], engine: Engine) -> Sequence[Tensor]:
+    """The same from a compiled graph, where there is one."""
+    kind = model.kind if isinstance(model, Ensemble) else model
+    if not mapped() and callable(model):
+        graphs = graphs_of(model)
+        plan = prepared(kind, x, operators, engine) if graphs.takes(kind) else None
+        if plan is not None:
+            return from_graph(graphs, plan, model, x, _own)
+    return derivatives(model, x, operators, engine)
+
+
+def _own(_: None, computed: Sequence[Tensor], x: Tensor, given: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
+    """Derivatives in tensors of their own, rather than views of a buffer that the graph uses again."""
+    return tuple(value.clone() for value in computed)
 
 
 def prepared(model: Model, x: Tensor, operators: Sequence[Operator], engine: Engine) -> Prepared | None:

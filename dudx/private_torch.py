@@ -8,6 +8,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import importlib
+import subprocess
 import warnings
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
@@ -118,6 +119,10 @@ def forget_compiled_code() -> None:
     torch._dynamo.reset()
 
 
+#: The gcc that is sure to know every kind of vectors torch may choose, but for AMX.
+_KNOWS_VECTORS = 11
+
+
 def from_compiler(error: BaseException) -> bool:
     """Whether the compiler failed, rather than what it was to compile."""
     trace = error.__traceback__
@@ -148,6 +153,43 @@ def backward_compiled_at_once() -> AbstractContextManager[Any]:
 
     name = "force_non_lazy_backward_lowering"
     return settings.patch({name: True}) if hasattr(settings, name) else contextlib.nullcontext()
+
+
+@functools.lru_cache(maxsize=1)
+def without_trial_builds() -> dict[str, Any]:
+    """Options for `torch.compile` that take it for granted that the compiler knows the processor's vectors.
+
+    Otherwise torch builds and loads a program for each kind of vectors before it compiles anything, which is a quarter
+    of a first compilation. So they are left out for a gcc that is new enough, unless the user has decided; the tiles of
+    AMX are younger, and are tried.
+    """
+    import torch._inductor.config as settings
+
+    unknown: Callable[[], bool] = lambda: True  # noqa: E731
+    tiles: Callable[[], bool] = getattr(torch.cpu, "_is_amx_tile_supported", unknown)
+    if getattr(settings.cpp, "vec_isa_ok", True) is not None or tiles():
+        return {}
+    try:
+        from torch._inductor.cpp_builder import get_cpp_compiler
+
+        told = subprocess.run([get_cpp_compiler(), "-dumpfullversion"], capture_output=True, text=True, timeout=10)
+    except Exception:  # whatever is wrong with the compiler shows where it is needed
+        return {}
+    version = told.stdout.partition(".")[0]  # clang does not know this question and says nothing
+    return {"cpp.vec_isa_ok": True} if version.isdecimal() and int(version) >= _KNOWS_VECTORS else {}
+
+
+def with_open_sizes(tensor: torch.Tensor, axes: Sequence[int]) -> torch.Tensor:
+    """The tensor, telling the compiler that its sizes along some axes may change.
+
+    A view is marked, since the mark stays with a tensor. Without it every size is compiled anew.
+    """
+    mark = getattr(importlib.import_module("torch._dynamo"), "mark_dynamic", None)
+    if not axes or mark is None:
+        return tensor
+    marked = tensor.view_as(tensor)
+    mark(marked, list(axes))
+    return marked
 
 
 def with_graph_pass(rewrite: Callable[[Graph], None], file: str) -> dict[str, Any]:

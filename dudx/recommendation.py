@@ -16,7 +16,8 @@ from torch import Tensor
 from dudx import checks
 from dudx.border import evaluate, prepared
 from dudx.checks import Model
-from dudx.compile.graphs import Compiled, Key, shapes
+from dudx.compile.graphs import Compiled
+from dudx.compile.planned import from_graph
 from dudx.coupling.isolation import isolate
 from dudx.engines import engines
 from dudx.engines.base import Engine
@@ -202,10 +203,7 @@ class _Step:
             return _mean_squares(evaluate(self.model, x, self.operators, self.engine))
         assert self.compiled is not None
 
-        def run(model: Model, x: Tensor, tensors: tuple[Tensor, ...]) -> Tensor:
-            return _mean_squares(plan.run(model, x, tensors))
-
-        return self.compiled(Key(plan.key, shapes(x, *plan.tensors)), run, self.model, x, plan.tensors)
+        return from_graph(self.compiled, plan, self.model, x, _end)
 
     @property
     def note(self) -> str:
@@ -213,6 +211,10 @@ class _Step:
         slices = f"slices of {len(self.slices[0])}" if len(self.slices) > 1 else ""
         compiled = f"compiled in {self.compiled.seconds:.0f} s" if self.compiled is not None else ""
         return ", ".join(filter(None, (slices, compiled)))
+
+
+def _end(_: None, values: Sequence[Tensor], x: Tensor, given: tuple[Tensor, ...]) -> Tensor:
+    return _mean_squares(values)
 
 
 def _mean_squares(values: Sequence[Tensor]) -> Tensor:

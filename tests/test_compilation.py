@@ -13,6 +13,7 @@ import dudx
 from dudx import CompilationWarning, Residual
 from dudx.compile import graphs as compilation
 from dudx.compile.graphs import Compiled
+from dudx.compile.planned import graphs_of
 from dudx.network.pointwise import unbound
 
 ENGINES = {
@@ -136,7 +137,7 @@ def test_a_call_in_many_variables_checks_no_plan_number_by_number(monkeypatch):
     assert len(kept) < 150  # with the plan there are more than 30 for each of its parts
 
 
-def test_another_shape_is_compiled_anew():
+def test_another_shape_is_computed_right():
     model, residual = network(), Residual(burgers, ("x", "t"), compile=True)
     for size in (16, 24):
         x = torch.rand(size, 2, dtype=torch.float64)
@@ -250,3 +251,72 @@ def test_a_copy_makes_graphs_of_its_own():
         model, x = network(), torch.rand(16, 2, dtype=torch.float64)
         assert torch.equal(copied.loss(model, x, dudx.Taylor()), residual.loss(model, x, dudx.Taylor()))
         assert copied.compile_seconds > 0
+
+
+def ensemble_of(count=3):
+    torch.manual_seed(1)
+    nets = [nn.Sequential(nn.Linear(2, 8), nn.Tanh(), nn.Linear(8, 1)).double() for _ in range(count)]
+    return nets, dudx.ensemble(nets)
+
+
+@pytest.mark.filterwarnings("error::dudx.CompilationWarning")
+@pytest.mark.parametrize("name", ["Taylor", "FD"])
+def test_an_ensemble_compiles_to_the_numbers_of_its_members(name):
+    nets, several = ensemble_of()
+    x = torch.rand(16, 2, dtype=torch.float64)
+    compiled, eager = (Residual(burgers, ("x", "t"), compile=c) for c in (True, False))
+    losses = compiled.loss(several, x, ENGINES[name])
+    assert compiled.compile_seconds > 0
+    singles = torch.stack([eager.loss(net, x, ENGINES[name]) for net in nets])
+    assert torch.allclose(losses, singles, rtol=1e-8)
+    losses.sum().backward()
+    singles.sum().backward()
+    for stacked, of_nets in zip(several.stacked, zip(*(net.parameters() for net in nets), strict=True), strict=True):
+        if of_nets[0].grad is not None:
+            assert torch.allclose(stacked.grad, torch.stack([p.grad for p in of_nets]), rtol=1e-6, atol=1e-9)
+
+
+def test_a_call_and_a_loss_share_one_graph(monkeypatch):
+    monkeypatch.setattr(torch, "compile", partial(torch.compile, backend="eager"))
+    model, x = network(), torch.rand(16, 2, dtype=torch.float64)
+    compiled, eager = (Residual(burgers, ("x", "t"), compile=c) for c in (True, False))
+    values, loss = compiled(model, x, dudx.Taylor()), compiled.loss(model, x, dudx.Taylor())
+    assert compiled._compiled.made == 1
+    assert torch.allclose(values, eager(model, x, dudx.Taylor()))
+    assert torch.allclose(loss, values.square().mean())
+
+
+@pytest.mark.filterwarnings("error::dudx.CompilationWarning")
+def test_batches_of_many_sizes_share_a_graph():
+    model = network()
+    compiled, eager = (
+        Residual(lambda u, n: burgers(u) + u.along(n), ("x", "t"), data=("n",), compile=c) for c in (True, False)
+    )
+    # One graph for the first size, one for all others, and one for a single point, which is broadcast.
+    for size, graphs in ((16, 1), (24, 2), (7, 2), (33, 2), (16, 2), (1, 3)):
+        x, n = torch.rand(2, size, 2, dtype=torch.float64)
+        found = []
+        for residual in (compiled, eager):
+            model.zero_grad()
+            loss = residual.loss(model, x, dudx.Taylor(), n=n)
+            loss.backward()
+            found.append((loss.detach(), *(p.grad.clone() for p in model.parameters() if p.grad is not None)))
+        for ours, exact in zip(*found, strict=True):
+            assert torch.allclose(ours, exact, rtol=1e-9, atol=1e-12)
+        assert compiled._compiled.made == graphs
+
+
+@pytest.mark.parametrize("name", ENGINES)
+def test_evaluate_compiles(name, monkeypatch):
+    monkeypatch.setattr(torch, "compile", partial(torch.compile, backend="eager"))
+    nets, several = ensemble_of()
+    x = torch.rand(16, 2, dtype=torch.float64)
+    operators = [dudx.D(), dudx.D(0, 1), dudx.Laplacian()]
+    for model in (nets[0], several, lambda x: torch.sin(x).sum(1, keepdim=True)):
+        ours, exact = (dudx.evaluate(model, x, operators, ENGINES[name], compile=c) for c in (True, False))
+        for a, b in zip(ours, exact, strict=True):
+            assert torch.allclose(a, b, atol=1e-9)
+    assert dudx.evaluate(nets[0], x, dudx.D(0), ENGINES[name], compile=True).shape == (16, 1)
+    made = graphs_of(nets[0]).made
+    dudx.evaluate(nets[0], x, dudx.D(0), ENGINES[name], compile=True)
+    assert graphs_of(nets[0]).made == made == (0 if name == "AD" else 2)

@@ -147,7 +147,9 @@ class _OtherRequestError(Exception):
 class _Equation:
     """One equation whose derivatives come from an engine."""
 
-    def __init__(self, solver: Any, network: Any, equation: Any, wanted: Sequence[Wanted], engine: Engine, compile: bool):
+    def __init__(
+        self, solver: Any, network: Any, equation: Any, wanted: Sequence[Wanted], engine: Engine, compile: bool
+    ):
         self.network, self.equation, self.wanted, self.engine = network, equation, list(wanted), engine
         self.inputs, self.outputs = solver.problem.input_variables, solver.problem.output_variables
         self.params = solver._params

@@ -11,11 +11,11 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
-from torch import Tensor
 
+from dudx.compile.sizes import Shapes, in_common, opened
 from dudx.errors import first_line
 from dudx.network.pointwise import Held
-from dudx.private_torch import backward_compiled_at_once, from_compiler
+from dudx.private_torch import backward_compiled_at_once, from_compiler, without_trial_builds
 
 
 class CompilationWarning(UserWarning):
@@ -39,9 +39,11 @@ class Key:
     #: What is computed, numbers that are multiplied with derivatives among it.
     plan: Hashable
     #: The shapes and formats of the tensors.
-    shapes: Hashable
+    shapes: Shapes
     #: In which way it is called.
     way: Hashable = ()
+    #: Whether sizes may change within a graph; its arguments' tensors are then those of `shapes`, in order.
+    any_size: bool = False
 
     def differs(self, others: Sequence[Key]) -> str:
         """Why this is another graph than those there are, for a person."""
@@ -51,8 +53,15 @@ class Key:
                 "such a number as a tensor, which is data"
             )
         if all(other.shapes != self.shapes for other in others):
-            return "the number of points or the shape of the data changes; keep batches of one size"
+            return "the shape of the points or the data changes; keep batches of one shape"
         return "it is called in one way and in another, with gradients and without or for losses and values"
+
+    def together_with(self, other: Hashable) -> Key | None:
+        """The key of a graph that takes this call, another one, and all between which the same sizes change."""
+        if not self.any_size or not isinstance(other, Key) or (self.plan, self.way) != (other.plan, other.way):
+            return None
+        common = in_common(self.shapes, other.shapes)
+        return None if common is None else Key(self.plan, common, self.way, any_size=True)
 
 
 def _reason(key: Key, others: Sequence[Hashable]) -> str:
@@ -61,8 +70,14 @@ def _reason(key: Key, others: Sequence[Hashable]) -> str:
     return key.differs([other for other in others if isinstance(other, Key)])
 
 
+#: Graphs of one network, by what of it is called and what the graph depends on.
+Graphs = dict[tuple[object, Hashable], Callable[..., Any]]
+
+
 class Compiled:
-    """Functions of (model, tensors…), compiled anew for each model and each key, with fixed shapes.
+    """Functions of (model, tensors…), compiled anew for each model and each key.
+
+    Shapes are fixed in the first graph; calls that differ from it in the number of rows share a second one.
 
     What a function closes over is what its key stands for: it is taken as it was at the first call, and never looked at
     again. What may change between calls with equal keys is an argument, such as an object that holds a user's own
@@ -70,9 +85,10 @@ class Compiled:
     """
 
     def __init__(self) -> None:
-        self.graphs: weakref.WeakKeyDictionary[Any, dict[tuple[object, Hashable], Callable[..., Any]]]
-        self.graphs = weakref.WeakKeyDictionary()
+        self.graphs: weakref.WeakKeyDictionary[Any, Graphs] = weakref.WeakKeyDictionary()
         self.available = True
+        #: Whether one graph takes batches of many sizes.
+        self.sizes_may_change = True
         #: How many graphs were made, also of networks that are no more.
         self.made = 0
         #: How long the first calls took, in which compilation happens.
@@ -81,26 +97,50 @@ class Compiled:
     def __call__(self, key: Hashable, function: Callable[..., Any], model: Any, *arguments: Any) -> Any:
         if not self.available:
             return function(model, *arguments)
-        anchor, of_it = _anchored(model)
+        anchor, of_it = anchored(model)
         graphs = self.graphs.setdefault(anchor, {})
         known = graphs.get((of_it, key))
         if known is not None:
             return self._again(known, function, model, *arguments)
+        shared = self._shared(graphs, of_it, key)
+        if shared is not None and (of_it, shared) in graphs:
+            return self._again(graphs[of_it, shared], function, model, *arguments)
         if len(graphs) >= _MOST or self.made >= _MOST_OF_ALL:
             return function(model, *arguments)
+        if shared is not None:
+            try:
+                return self._first(graphs, (of_it, shared), function, model, *opened(arguments, shared.shapes))
+            except Exception as error:
+                if not from_compiler(error):
+                    raise
+                self.sizes_may_change = False  # this can be compiled for one size at a time only
         self._tell(key, [other for _, other in graphs])
-        start = time.perf_counter()
-        graph = _graph(function, len(graphs))
         try:
-            with backward_compiled_at_once():
-                result = graph(model, *arguments)
+            return self._first(graphs, (of_it, key), function, model, *arguments)
         except Exception as error:
             if not from_compiler(error):
                 raise
             result = function(model, *arguments)  # a mistake in the function itself shows here
             self.give_up(f"{type(error).__name__}: {first_line(error)}")
             return result
-        graphs[of_it, key] = graph
+
+    def _shared(self, graphs: Graphs, of_it: object, key: Hashable) -> Key | None:
+        """The key of a graph that these sizes share with those of another call."""
+        if self.sizes_may_change and isinstance(key, Key) and key.any_size:
+            for of_other, other in graphs:
+                together = key.together_with(other) if of_other is of_it else None
+                if together is not None:
+                    return together
+        return None
+
+    def _first(self, graphs: Graphs, place: tuple[object, Hashable], function: Callable[..., Any], *given: Any) -> Any:
+        """The first call of a graph, in which it is made."""
+        self.made += 1
+        start = time.perf_counter()
+        graph = _graph(function, len(graphs))
+        with backward_compiled_at_once():
+            result = graph(*given)
+        graphs[place] = graph
         self.seconds += time.perf_counter() - start
         return result
 
@@ -125,10 +165,9 @@ class Compiled:
 
     def _tell(self, key: Hashable, others: list[Hashable]) -> None:
         """Say once why it is compiled again and again."""
-        self.made += 1
-        if self.made == _TOLD and isinstance(key, Key):
+        if self.made + 1 == _TOLD and isinstance(key, Key):
             warnings.warn(
-                f"This residual is compiled for the {self.made}th time, as {_reason(key, others)}. After {_MOST} "
+                f"This residual is compiled for the {_TOLD}th time, as {_reason(key, others)}. After {_MOST} "
                 "graphs it goes on without compilation.",
                 CompilationWarning,
                 stacklevel=6,
@@ -144,7 +183,7 @@ class Compiled:
         )
 
 
-def _anchored(model: Any) -> tuple[Any, object]:
+def anchored(model: Any) -> tuple[Any, object]:
     """What a graph is kept with, and what of it: functions and methods are made anew wherever they are written.
 
     Their code and their object stay. What else a function refers to is compared by torch at each call.
@@ -166,15 +205,10 @@ def _graph(function: Callable[..., Any], number: int) -> Callable[..., Any]:
     # few graphs for one code: as the checks of the plan are left out, each graph needs code of its own.
     # (`isolate_recompiles=True` says so in newer versions, up to 256 graphs in the life of a process.)
     run.__code__ = run.__code__.replace(co_name=f"{function.__name__}_{number}")
-    options = {"guard_filter_fn": _of_arguments, **faster_tanh()}
+    options = {"guard_filter_fn": _of_arguments, **faster_tanh(), **without_trial_builds()}
     return torch.compile(run, dynamic=False, fullgraph=True, options=options)
 
 
 def _of_arguments(checks: Sequence[Any]) -> list[bool]:
     """Which of torch's checks to keep: in many variables a plan is long, and it would be compared number by number."""
     return [not check.name.startswith("function") for check in checks]
-
-
-def shapes(*tensors: Tensor) -> Hashable:
-    """What fixed shapes depend on."""
-    return tuple((tuple(t.shape), t.dtype, t.device, t.requires_grad) for t in tensors)

@@ -1,14 +1,16 @@
-"""A plan as one compiled graph: the network, its derivatives, and what is made of them; of all members of an ensemble."""
+"""A plan as one compiled graph: a network or an ensemble, its derivatives, and what is made of them."""
 
 from __future__ import annotations
 
+import weakref
 from collections.abc import Callable, Hashable
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from dudx.compile.graphs import Compiled, Key, shapes
+from dudx.compile.graphs import Compiled, Key, anchored
+from dudx.compile.sizes import shapes
 from dudx.network.ensemble import Ensemble
 from dudx.network.pointwise import unbound
 
@@ -32,7 +34,7 @@ def from_graph(
         x: the points.
         finish: the last step; what it closes over is what `way` stands for.
         way: by what else graphs are told apart.
-        subject: what may change between calls, which torch looks at each time, such as an object with a user's function.
+        subject: what may change between calls, such as an object with a user's function: torch looks at it each time.
         given: tensors that come with the call.
     """
     network, held, bind = unbound(model)
@@ -50,5 +52,16 @@ def from_graph(
 
         return network.map(of) if isinstance(network, Ensemble) else of(network)
 
-    key = Key(plan.key, shapes(x, *held, *plan.tensors, *given), (way, torch.is_grad_enabled(), bind))
+    # What holds tensors knows their number besides their shapes.
+    tensors = shapes(x, *held, *plan.tensors, *given)
+    key = Key(plan.key, tensors, (way, torch.is_grad_enabled(), bind), any_size=not held)
     return compiled(key, run, network, subject, held, x, plan.tensors, given)
+
+
+_of_networks: weakref.WeakKeyDictionary[Any, Compiled] = weakref.WeakKeyDictionary()
+
+
+def graphs_of(model: Any) -> Compiled:
+    """Where the graphs of a network are kept that belong to nothing else; they live as long as it does."""
+    anchor = anchored(unbound(model)[0])[0]
+    return _of_networks.setdefault(anchor, Compiled())

@@ -1,0 +1,76 @@
+"""How long the first call of a compiled residual takes: with nothing compiled before, and again in a new process.
+
+python benchmarks/compile_time.py [--trial-builds]
+
+Each measurement is a process of its own with torch's cache in a new folder, which the second one finds filled. Torch
+keeps the header that all programs include elsewhere, once for a machine: a first process, which is not counted, sees to
+it. CPU seconds count the C++ compiler too; on a busy machine they say more than those on the clock.
+`--trial-builds` lets torch try the compiler for each kind of vectors first, as it does by itself.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import resource
+import subprocess
+import sys
+import tempfile
+import time
+
+WIDTH, DEPTH, BATCH = 64, 4, 1024
+
+
+def first_call(width: int) -> dict[str, float]:
+    """Seconds of the first loss and its gradient, in this process."""
+    import torch
+    from any_network import network
+
+    import dudx
+
+    torch.set_num_threads(1)
+    burgers = dudx.Residual(lambda u: u.t + u * u.x - 0.01 * u.xx, inputs=("x", "t"), compile=True)
+    model, x = network(2, width, DEPTH), torch.rand(BATCH, 2)
+    clock, before = time.perf_counter(), _cpu_seconds()
+    burgers.loss(model, x, dudx.Taylor()).backward()
+    assert burgers.compile_seconds > 0, "nothing was compiled"
+    return {"clock": time.perf_counter() - clock, "cpu": _cpu_seconds() - before}
+
+
+def _cpu_seconds() -> float:
+    """Of this process and those it has waited for."""
+    used = [resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]
+    return sum(of.ru_utime + of.ru_stime for of in used)
+
+
+def measured(cache: str, width: int, trial_builds: bool) -> dict[str, float]:
+    """The same in a process of its own; programs are built one by one, so that they are waited for."""
+    environment = {**os.environ, "TORCHINDUCTOR_CACHE_DIR": cache, "TORCHINDUCTOR_COMPILE_THREADS": "1"}
+    command = [sys.executable, __file__, "--child", str(width), *["--trial-builds"] * trial_builds]
+    return json.loads(subprocess.run(command, env=environment, check=True, capture_output=True, text=True).stdout)
+
+
+def main() -> None:
+    """Print both."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--trial-builds", action="store_true")
+    parser.add_argument("--child", type=int, help=argparse.SUPPRESS)
+    options = parser.parse_args()
+    if options.child:
+        if options.trial_builds:
+            from dudx.compile import graphs
+
+            graphs.without_trial_builds = dict  # type: ignore[assignment]
+        print(json.dumps(first_call(options.child)))
+        return
+    with tempfile.TemporaryDirectory() as apart:
+        measured(apart, 8, options.trial_builds)
+    with tempfile.TemporaryDirectory() as cache:
+        for name in ("cold", "warm"):
+            found = measured(cache, WIDTH, options.trial_builds)
+            print(f"{name}: {found['clock']:.1f} s on the clock, {found['cpu']:.1f} s of CPU time", flush=True)
+
+
+if __name__ == "__main__":
+    main()
