@@ -27,6 +27,7 @@ from dudx.engines.base import Engine
 from dudx.lab.problems.poisson import poisson
 from dudx.lab.run.networks import MLP
 from dudx.optim import LevenbergMarquardt, Term, linearize
+from dudx.optim.randomness import Rewind
 
 #: What counts as products of matrices and factorisations, by the names of torch's kernels.
 PRODUCTS = (
@@ -67,7 +68,9 @@ def agree(terms: list[Term], model: nn.Module) -> None:
     parameters = list(model.parameters())
     for term in terms:
         few = {name: value[:5] for name, value in term.data.items()}
+        rewind = Rewind(term.generators())  # stochastic steps are to be the same in both
         rows = linearize(term.residual, model, term.x[:5], term.engine, data=few)[1].dense()
+        rewind()
         values = term.residual(model, term.x[:5], term.engine, **few)
         assert isinstance(values, torch.Tensor)
         for value, row in zip(values, rows, strict=True):

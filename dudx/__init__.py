@@ -42,7 +42,9 @@ from dudx.fields import Field
 from dudx.memory import keep_freed_memory
 from dudx.network.detect import coupled
 from dudx.network.ensemble import Ensemble, ensemble
-from dudx.operators import Along, D, Laplacian, Operator, Second, random_laplacian
+from dudx.network.given import Given, given
+from dudx.operators import Along, D, Laplacian, Operator, Second
+from dudx.random_operators import random_laplacian
 from dudx.recommendation import Candidate, Recommendation, recommend
 from dudx.residual import Residual
 from dudx.streaming import backward, suggested_chunk
@@ -74,6 +76,7 @@ __all__ = [
     "Explanation",
     "Field",
     "Finding",
+    "Given",
     "Hazard",
     "InputError",
     "Isolated",
@@ -106,6 +109,7 @@ __all__ = [
     "explain",
     "find_eps",
     "frozen",
+    "given",
     "grad",
     "isolate",
     "keep_freed_memory",

@@ -9,11 +9,13 @@ from torch import Tensor
 
 from dudx import checks
 from dudx.checks import Model
+from dudx.engines.autodiff import AD
 from dudx.engines.base import Engine, Prepared
 from dudx.engines.meeting import can_be_planned, sound_derivatives
-from dudx.errors import InputError
+from dudx.errors import CoupledModelError, InputError
 from dudx.network.ensemble import Ensemble
-from dudx.operators import Operator, fitting
+from dudx.network.pointwise import samples_of
+from dudx.operators import Operator, fitting, orders_of
 
 
 @overload
@@ -54,6 +56,23 @@ def derivatives(model: Model, x: Tensor, operators: Sequence[Operator], engine: 
         _admitted(model.kind, x, engine)
         return model.map(lambda member: tuple(derivatives(member, x, operators, engine)))
     return sound_derivatives(engine, _admitted(model, x, engine), x, operators)
+
+
+def derivatives_elsewhere(
+    model: Model, engine: Engine, points: int, operators: Sequence[Operator], rows: Tensor
+) -> Sequence[Tensor]:
+    """The same at the nodes (K, B, d) of each of B points, or (K, 1, d) where these are the same for all."""
+    if samples_of(model) > 1:
+        rows = rows.expand(-1, points, -1)
+    if not orders_of(tuple(operators)):  # values need no engine, and some engines have points of their own
+        engine = AD(coupled=engine.coupled if engine.coupled == "ignore" else "refuse")
+    try:
+        return derivatives(model, rows.reshape(-1, rows.shape[2]), operators, engine)
+    except CoupledModelError as error:
+        raise CoupledModelError(
+            "The samples of this network's batch influence each other, and an integral or a fractional derivative "
+            "looks at it elsewhere than at the batch: use dudx.isolate(model, x) as the model."
+        ) from error
 
 
 def prepared(model: Model, x: Tensor, operators: Sequence[Operator], engine: Engine) -> Prepared | None:

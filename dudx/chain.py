@@ -34,6 +34,13 @@ class Constant:
     of_outputs: bool = False
 
 
+@dataclass(frozen=True)
+class Elsewhere:
+    """The network's values at other points, summed up."""
+
+    of_outputs: bool = True
+
+
 @dataclass(eq=False, slots=True)
 class Made:
     """A torch function and what it was called with, fields among it."""
@@ -58,7 +65,7 @@ class Made:
         return Made(self.function, self.args, self.kwargs, number)
 
 
-Source = Coordinate | Constant | Made
+Source = Coordinate | Constant | Elsewhere | Made
 #: What a tensor is the sum of, with factors.
 Sources = tuple[tuple[float, Source], ...]
 
@@ -93,6 +100,11 @@ def _is_zero(value: Any) -> bool:
 def _slope(expression: Any, source: Source, axis: int) -> Any:
     if isinstance(source, Coordinate):
         return 1.0 if source.axis == axis else 0.0
+    if isinstance(source, Elsewhere):
+        raise InputError(
+            "An integral or a fractional derivative cannot be differentiated; take that of the derivative, such as "
+            "u.x.caputo(...), or make it an output of the network by an equation of its own."
+        )
     rows = expression._values.shape[0]
     if isinstance(source, Constant):
         return _of_constant(source.tensor, rows)

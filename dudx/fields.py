@@ -16,8 +16,10 @@ from torch import Generator, Tensor
 
 from dudx.chain import Constant, Coordinate, Made, Sources, differentiated
 from dudx.errors import InputError
+from dudx.integrals import Integrals
 from dudx.linear import NOTHING, Linear
-from dudx.operators import Along, D, Laplacian, Operator, Partial, Second, random_laplacian
+from dudx.operators import Along, D, Laplacian, Operator, Partial, Second
+from dudx.random_operators import random_laplacian
 from dudx.spelling import SYMBOLIC, axes_named
 
 
@@ -30,10 +32,12 @@ class Values(Protocol):
 
     def of(self, linear: Linear) -> Tensor: ...
 
+    def at(self, linear: Linear, rows: Tensor) -> Tensor: ...
+
     def drawn(self, draw: Callable[[Tensor], Operator]) -> Operator: ...
 
 
-class Field:
+class Field(Integrals):
     """An output of the network inside a residual, or an expression made of such outputs and their derivatives.
 
     Example:
@@ -252,7 +256,7 @@ class Field:
         return self._apply(torch.bitwise_not, self)
 
     def __getitem__(self, key: object) -> Field:
-        if _is_everything(key):
+        if _is_everything(key, self._values.shape[1]):
             return self  # and stays an expression that can be differentiated
         return self._apply(lambda tensor: tensor[key], self)
 
@@ -278,12 +282,12 @@ class Field:
         return field._apply(function, *args, **(kwargs or {}))
 
 
-def _is_everything(key: object) -> bool:
-    """Whether an index takes all of a column: u[:], u[:, :], u[:, 0:1] or u[:, :1]."""
+def _is_everything(key: object, columns: int) -> bool:
+    """Whether an index takes all of a field: u[:], u[:, :] and, of one column, u[:, 0:1] or u[:, :1]."""
     slices = key if isinstance(key, tuple) else (key,)
     if not 1 <= len(slices) <= 2 or not all(isinstance(part, slice) for part in slices):
         return False
-    return slices[0] == slice(None) and (len(slices) == 1 or len(range(1)[slices[1]]) == 1)
+    return slices[0] == slice(None) and (len(slices) == 1 or len(range(columns)[slices[1]]) == columns)
 
 
 def _sum(a: Any, b: Any, sign: float) -> Any:

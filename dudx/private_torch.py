@@ -86,6 +86,17 @@ strong_wolfe = importlib.import_module("torch.optim.lbfgs")._strong_wolfe
 #: own. There is no way without it.
 DispatchMode = _python_dispatch.TorchDispatchMode
 
+
+def checkpointing() -> bool:
+    """Whether what runs now will run again in the backward pass, as `torch.utils.checkpoint` has it.
+
+    Where torch does not tell, a network that draws random numbers in there ends in torch's own error.
+    """
+    told = getattr(getattr(torch._C, "_autograd", None), "_top_saved_tensors_default_hooks", lambda _: None)
+    hooks = told(True)
+    return hooks is not None and getattr(hooks[0], "__module__", "") == "torch.utils.checkpoint"
+
+
 #: What a transformer asks before it packs its tokens. Where it is missing, nothing is packed.
 may_be_packed: Any = getattr(torch, "_nested_tensor_from_mask_left_aligned", None)
 

@@ -17,11 +17,12 @@ from dudx import checks
 from dudx.border import evaluate, prepared
 from dudx.checks import Model
 from dudx.compile.graphs import Compiled, Key, shapes
-from dudx.coupling.isolation import Isolated, isolate
+from dudx.coupling.isolation import isolate
 from dudx.engines import engines
 from dudx.engines.base import Engine
 from dudx.errors import CalibrationWarning, DudxError, UnsupportedError
 from dudx.network.detect import coupled
+from dudx.network.pointwise import samples_of, unbound
 from dudx.operators import Directional, Operator, fitting
 from dudx.streaming import suggested_chunk
 
@@ -116,6 +117,7 @@ def recommend(
     x = checks.points(x)
     operators = fitting(operators, x)
     mixed = coupled(model, x)
+    whole = mixed or samples_of(model) > 1  # such a model takes no part of its samples
     target: Model = isolate(model, x, update_statistics=False) if mixed else model
     candidates = [kind() for kind in engines().values() if kind.recommended]
     exact = _exact(target, x, operators, [engine for engine in candidates if not engine.approximate])
@@ -124,7 +126,7 @@ def recommend(
     for engine in candidates:
         candidate = Candidate(type(engine).__name__, engine)
         try:
-            engine = _calibrated(engine, target, x if mixed else x[:_CALIBRATED_ON], operators)
+            engine = _calibrated(engine, target, x if whole else x[:_CALIBRATED_ON], operators)
             candidate = replace(candidate, engine=engine)
             values = evaluate(target, x, operators, engine)
             off = float("nan") if exact is None else max(map(_difference, values, exact))
@@ -133,7 +135,7 @@ def recommend(
                 name = type(engine).__name__ + " compiled" * compiled
                 note = "on dudx.isolate(model, x)" if mixed else ""
                 candidate = replace(candidate, name=name, error=off, note=note, compiled=compiled)
-                step = _Step(target, x, operators, engine, compiled, sliced=not mixed)
+                step = _Step(target, x, operators, engine, compiled, sliced=not whole)
                 step()  # what is compiled is compiled here
                 running.append((replace(candidate, note=candidate.note or step.note), step))
         except (DudxError, RuntimeError) as error:  # of torch's kinds where the gradient has no gradient
@@ -223,7 +225,7 @@ def _vectors(operators: Sequence[Operator]) -> bool:
 
 
 def _parameters(model: Model) -> list[Tensor]:
-    inner = model.model if isinstance(model, Isolated) else model
+    inner = unbound(model)[0]
     return [p for p in inner.parameters() if p.requires_grad] if isinstance(inner, torch.nn.Module) else []
 
 

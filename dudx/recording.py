@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import torch
@@ -36,6 +36,8 @@ class Request:
     drawn: tuple[Operator, ...]
     inputs: tuple[str, ...]
     directions: Mapping[int, str] | None
+    #: Whether the function looks at the network elsewhere than at the points too.
+    elsewhere: bool = False
     operators: tuple[Operator, ...] = field(init=False)
     #: For each expression asked for, the (output, operator) pairs it is the sum of.
     places: tuple[tuple[tuple[int, int], ...], ...] = field(init=False)
@@ -90,7 +92,7 @@ class Request:
             for linear in self.asked
         )
         names = {id(data[name]): name for name in self.directions.values()}
-        return Request(asked, (), self.inputs, names).fitting(x)
+        return Request(asked, (), self.inputs, names, self.elsewhere).fitting(x)
 
 
 def _redirected(operator: Operator, now: Mapping[int, Tensor]) -> Operator:
@@ -105,16 +107,22 @@ def _redirected(operator: Operator, now: Mapping[int, Tensor]) -> Operator:
 class Recorder:
     """Hands out placeholders and notes what was asked for."""
 
-    def __init__(self, inputs: tuple[str, ...], x: Tensor):
-        self.inputs, self.shape, self.like = inputs, (len(x), 1), x
+    def __init__(self, inputs: tuple[str, ...], x: Tensor, columns: int = 1):
+        self.inputs, self.shape, self.like = inputs, (len(x), columns), x
         self._asked: list[Linear] = []
         self._drawn: list[Operator] = []
+        self._elsewhere = False
         # NaN, so that a direction computed from a field's values is noticed: engines refuse directions with NaN.
         self._placeholder = x.new_full(self.shape, float("nan"))
 
     def of(self, linear: Linear) -> Tensor:
         self._asked.append(linear)
         return self._placeholder
+
+    def at(self, linear: Linear, rows: Tensor) -> Tensor:
+        self.of(linear)  # at the points too, so that it is known what engines have to be able to do
+        self._elsewhere = True
+        return rows.new_full((*rows.shape[:2], self.shape[1]), float("nan"))
 
     def drawn(self, draw: Callable[[Tensor], Operator]) -> Operator:
         self._drawn.append(draw(self.like))
@@ -127,16 +135,32 @@ class Recorder:
         vectors = [id(term.direction) for term in terms if isinstance(term, Directional)]
         given = all(vector in names for vector in vectors)
         directions = {vector: names[vector] for vector in vectors} if given else None
-        return Request(tuple(self._asked), tuple(self._drawn), self.inputs, directions)
+        return Request(tuple(self._asked), tuple(self._drawn), self.inputs, directions, self._elsewhere)
 
 
 class Replay:
-    """Hands out the engine's results for what was recorded, as long as nothing else is asked for."""
+    """Hands out the engine's results for what was recorded, as long as nothing else is asked for.
 
-    def __init__(self, x: Tensor, request: Request, computed: Sequence[Tensor]):
-        self.inputs, self.shape, self.like = request.inputs, (len(x), 1), x
+    Args:
+        x: the points.
+        request: what was recorded.
+        computed: the results.
+        columns: how many columns an output has.
+        elsewhere: from operators and rows (K, B or 1, d) to results (K·B or K, …) there.
+    """
+
+    def __init__(
+        self,
+        x: Tensor,
+        request: Request,
+        computed: Sequence[Tensor],
+        columns: int = 1,
+        elsewhere: Callable[[Sequence[Operator], Tensor], Sequence[Tensor]] | None = None,
+    ):
+        self._elsewhere = elsewhere
+        self.inputs, self.shape, self.like = request.inputs, (len(x), columns), x
         self._request, self._computed = request, computed
-        self._one_output = computed[0].shape[1] == 1
+        self._one_output = computed[0].shape[1] == columns
         self._number = self._draws = 0
 
     def of(self, linear: Linear) -> Tensor:
@@ -150,10 +174,21 @@ class Replay:
         elif linear is not request.asked[number] and not linear.same(request.asked[number]):
             raise OtherRequestError
         self._number = number + 1
+        return self._sum((output, self._computed[place]) for output, place in request.places[number])
+
+    def at(self, linear: Linear, rows: Tensor) -> Tensor:
+        self.of(linear)
+        assert self._elsewhere is not None
+        operators = [operator.expanded(len(self.inputs)) for operator in linear.operators.values()]
+        found = self._elsewhere(operators, rows)
+        return self._sum(zip(linear.operators, found, strict=True)).unflatten(0, (len(rows), -1))
+
+    def _sum(self, parts: Iterable[tuple[int, Tensor]]) -> Tensor:
+        """Of tensors of all outputs, the columns of the output that is meant."""
         total: Tensor | None = None
-        for output, place in request.places[number]:
-            part = self._computed[place]
-            part = part if self._one_output else part[:, output : output + 1]
+        columns = self.shape[1]
+        for output, part in parts:
+            part = part if self._one_output else part[:, output * columns : (output + 1) * columns]
             total = part if total is None else total + part
         assert total is not None
         return total

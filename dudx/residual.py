@@ -6,27 +6,30 @@ them together, and the function is called with fields that hold the numbers; fro
 
 from __future__ import annotations
 
-import inspect
 import weakref
 from collections.abc import Callable, Hashable, Mapping, Sequence
+from functools import partial
 from typing import Any, ClassVar, Generic, TypeVar, overload
 
 import torch
 from torch import Tensor
 
 from dudx import checks
-from dudx.border import derivatives, prepared
+from dudx.border import derivatives, derivatives_elsewhere, prepared
 from dudx.checks import Model
-from dudx.compile.graphs import Compiled, Key, shapes, unbound
+from dudx.compile.graphs import Compiled
+from dudx.compile.planned import from_graph
 from dudx.engines.base import Engine
 from dudx.errors import InputError
 from dudx.fields import Field, Values, tensors_of
 from dudx.linear import Linear
 from dudx.network.ensemble import Ensemble
+from dudx.network.given import with_data
 from dudx.network.joined import Joined
 from dudx.operators import D, Directional, Operator
 from dudx.private_torch import mapped
 from dudx.recording import OtherRequestError, Recorder, Replay, Request
+from dudx.spelling import data_names, input_names, parameters_of
 
 #: One tensor for one equation, a tuple of them for several.
 Result = TypeVar("Result", bound=Tensor | tuple[Tensor, ...])
@@ -42,6 +45,10 @@ class Residual(Generic[Result]):
         data: names of tensors that are given with each call, `residual(model, x, engine, n=normals)`.
         networks: further networks by the name of their parameter, such as an unknown coefficient k; each has the same
             inputs and one output, and is differentiated by the same engine.
+        network_data: names of data with a row for each point that the network takes too, `model(x, a=a)`.
+        functions: names of data with a row for each of N functions that the network takes at all points, as a
+            DeepONet does; `model(x, a=a)` returns (N, B) or (N, B, m), and fields, residual and data of the points
+            have a column for each function, (B, N).
         compile: compile network, derivatives and residual into one graph with torch.compile, for engines that can
             (Taylor, FD, EFD, SFD). The first call for a shape takes seconds; `loss` gains most.
 
@@ -67,6 +74,8 @@ class Residual(Generic[Result]):
         data: Sequence[str] = (),
         compile: bool = False,
         networks: Mapping[str, Model] | None = None,
+        network_data: Sequence[str] = (),
+        functions: Sequence[str] = (),
     ) -> None: ...
     @overload
     def __init__(
@@ -76,6 +85,8 @@ class Residual(Generic[Result]):
         data: Sequence[str] = (),
         compile: bool = False,
         networks: Mapping[str, Model] | None = None,
+        network_data: Sequence[str] = (),
+        functions: Sequence[str] = (),
     ) -> None: ...
     def __init__(
         self,
@@ -84,30 +95,21 @@ class Residual(Generic[Result]):
         data: Sequence[str] = (),
         compile: bool = False,
         networks: Mapping[str, Model] | None = None,
+        network_data: Sequence[str] = (),
+        functions: Sequence[str] = (),
     ) -> None:
         self._compiled = Compiled() if compile else None
         if not callable(function):
             raise InputError(f"A residual is made of a function, def heat(u): ...; got {type(function).__name__}.")
-        if not _are_names(inputs) or not inputs:
-            raise InputError(f'The inputs are named by a tuple such as ("x", "t"); got {inputs!r}.')
-        if not _are_names(data):
-            raise InputError(f'The data are named by a tuple such as ("n",); got {data!r}.')
         self.function = function
-        self.inputs = tuple(inputs)
-        self.data = tuple(data)
+        self.inputs = input_names(inputs)
+        self.network_data, self.functions = tuple(network_data), tuple(functions)
+        #: All that is given with a call; what the network takes may be named there too.
+        self.data = data_names(data, network_data, functions, self.inputs)
         self.networks = dict(networks or {})
-        reserved = {"d", "along", "laplacian", "second"} & set(self.inputs)
-        if reserved or len(set(self.inputs)) < len(self.inputs):
-            raise InputError(
-                f"Input names must differ from each other and from d, along, laplacian, second; got {inputs!r}."
-            )
-        taken = {*self.inputs, "self", "model", "x", "engine"} & set(self.data)
-        if taken or len(set(self.data)) < len(self.data):
-            raise InputError(
-                "The names of the data must differ from each other, from the inputs and from model, x, engine; "
-                f"got {data!r}."
-            )
-        self.outputs, arguments = self._parameters()
+        if self.networks and self.functions:
+            raise InputError("Networks beside a model of many functions are not known; make one network of them.")
+        self.outputs, arguments = parameters_of(function, {*self.inputs, *self.data})
         unknown = self.networks.keys() - set(self.outputs)
         if unknown or len(self.networks) == len(self.outputs):
             raise InputError(
@@ -127,27 +129,6 @@ class Residual(Generic[Result]):
         self._requests: dict[Hashable, Request] = {}
         #: Whether the function has always asked for what was recorded; otherwise it is recorded at each call.
         self._steady = True
-
-    def _parameters(self) -> tuple[tuple[str, ...], tuple[str, ...]]:
-        """The parameters that are outputs, and all those that are passed."""
-        kinds = inspect.Parameter
-        passed, outputs = [], []
-        try:
-            parameters = inspect.signature(self.function).parameters
-        except ValueError as error:
-            raise InputError("The parameters of this built-in function are unknown; wrap it in a lambda.") from error
-        for name, parameter in parameters.items():
-            if parameter.kind in (kinds.VAR_POSITIONAL, kinds.VAR_KEYWORD, kinds.POSITIONAL_ONLY):
-                raise InputError("A residual's parameters are matched by name: write them out, without *, ** or /.")
-            known = name in self.inputs or name in self.data
-            if not known and parameter.default is not kinds.empty:
-                continue
-            passed.append(name)
-            if not known:
-                outputs.append(name)
-        if not outputs:
-            raise InputError("A residual needs at least one parameter that names an output of the network, such as u.")
-        return tuple(outputs), tuple(passed)
 
     def operators(self, x: Tensor, **data: Tensor) -> list[Operator]:
         """The operators the function asks for, each once; what `engine.calibrated` wants to know."""
@@ -202,14 +183,24 @@ class Residual(Generic[Result]):
             joined = self._joined[model] = Joined(model, self.networks.values())
         return joined
 
+    def _given_data(self, model: Any, x: Tensor, data: Mapping[str, Tensor]) -> Any:
+        """The network with what it takes of the data."""
+        if not self.network_data and not self.functions:
+            return model
+        self._check_given(data)
+        rows, functions = ({name: data[name] for name in names} for names in (self.network_data, self.functions))
+        return with_data(model, rows, functions, len(x))
+
+    def _columns_of(self, data: Mapping[str, Tensor]) -> int:
+        """How many columns a field has: one for each function."""
+        return len(data[self.functions[0]]) if self.functions else 1
+
     def _evaluated(
         self, model: Model, x: Tensor, engine: Engine, data: Mapping[str, Tensor], finish: Callable[[Any], Any]
     ) -> Any:
         x = self._points(x)
-        if isinstance(model, Ensemble):
-            derivatives(model.kind, x, [D()], engine)  # its checks, which cannot be made for all members at once
-            return model.map(lambda member: self._evaluated(member, x, engine, data, finish))
-        model = self._with_networks(model)
+        if not isinstance(model, Ensemble):
+            model = self._given_data(self._with_networks(model), x, data)
         known = self._known(x, data)
         if known is not None:
             try:
@@ -235,34 +226,45 @@ class Residual(Generic[Result]):
         request: Request,
         finish: Callable[[Any], Any],
     ) -> Any:
-        if self._compiled is not None and not mapped() and self._compiled.takes(model):
-            plan = prepared(model, x, request.operators, engine)
-            if plan is not None:
-                return self._from_graph(plan, model, x, data, request, finish)
-        return finish(self._combined(derivatives(model, x, request.operators, engine), request, x, data))
+        if self._compiled is not None and request.elsewhere:
+            self._compiled.give_up("integrals and fractional derivatives choose their rows at each call")
+        plan = self._plan(model, x, engine, request)
+        if plan is not None:
+            return self._from_graph(plan, model, x, data, request)[_ENDS.index(finish)]
+        if isinstance(model, Ensemble):
+            # The checks, which cannot be made for all members at once.
+            derivatives(self._given_data(model.kind, x, data), x, [D()], engine)
 
-    def _from_graph(
-        self, plan: Any, model: Model, x: Tensor, data: Mapping[str, Tensor], request: Request, finish: Callable
-    ) -> Any:
-        names, tensors = tuple(data), tuple(data.values())
-        network, held, bind = unbound(model)
+            def of(member: Any) -> Any:
+                seen = self._given_data(self._with_networks(member), x, data)
+                return self._computed(seen, x, engine, data, request, finish)
 
-        def run(
-            network: Any,
-            residual: Residual,
-            held: tuple[Tensor, ...],
-            x: Tensor,
-            planned: tuple[Tensor, ...],
-            given: tuple[Tensor, ...],
-        ) -> Any:
-            computed = plan.run(bind(network, *held), x, planned)
-            return finish(residual._combined(computed, request, x, dict(zip(names, given, strict=True))))
+            return model.map(of)
+        computed = derivatives(model, x, request.operators, engine)
+        elsewhere = partial(derivatives_elsewhere, model, engine, len(x)) if request.elsewhere else None
+        return finish(self._combined(computed, request, x, data, elsewhere))
 
-        given = shapes(x, *held, *plan.tensors, *tensors)
-        way = (request.places, request.shapes, names, finish, torch.is_grad_enabled(), bind)
-        key = Key(plan.key, given, way)
+    def _plan(self, model: Any, x: Tensor, engine: Engine, request: Request) -> Any:
+        """The plan to be compiled; None where nothing is."""
+        if isinstance(model, Ensemble):
+            if self.networks or self.network_data or self.functions:
+                return None
+            model = model.kind  # what is true of one is taken to be true of all members
+        if self._compiled is None or mapped() or not self._compiled.takes(model):
+            return None
+        return prepared(model, x, request.operators, engine)
+
+    def _from_graph(self, plan: Any, model: Model, x: Tensor, data: Mapping[str, Tensor], request: Request) -> Any:
+        """The residual in each of the forms that may be asked for: a call and a loss share one graph."""
+        names = tuple(data)
+
+        def finish(residual: Residual, computed: Sequence[Tensor], x: Tensor, given: tuple[Tensor, ...]) -> Any:
+            values = residual._combined(computed, request, x, dict(zip(names, given, strict=True)))
+            return tuple(end(values) for end in _ENDS)
+
         assert self._compiled is not None
-        return self._compiled(key, run, network, self, held, x, plan.tensors, tensors)
+        way = (request.places, request.shapes, names)
+        return from_graph(self._compiled, plan, model, x, finish, way, self, tuple(data.values()))
 
     def _known(self, x: Tensor, data: Mapping[str, Tensor]) -> Request | None:
         """What the function asked for when it was called like this before, if it can be relied on."""
@@ -271,7 +273,8 @@ class Residual(Generic[Result]):
 
     def _recorded(self, x: Tensor, data: Mapping[str, Tensor]) -> Request:
         """What the function asks for now."""
-        recorder = Recorder(self.inputs, x)
+        self._check_given(data)
+        recorder = Recorder(self.inputs, x, self._columns_of(data))
         self._call(recorder, x, data)
         request = recorder.request(data)
         if not request.asked:
@@ -286,24 +289,41 @@ class Residual(Generic[Result]):
             return x.dtype
         return (x.dtype, *((name, tensor.dtype, tensor.shape[1:]) for name, tensor in data.items()))
 
-    def _combined(self, computed: Sequence[Tensor], request: Request, x: Tensor, data: Mapping[str, Tensor]) -> Any:
+    def _combined(
+        self,
+        computed: Sequence[Tensor],
+        request: Request,
+        x: Tensor,
+        data: Mapping[str, Tensor],
+        elsewhere: Callable[..., Sequence[Tensor]] | None = None,
+    ) -> Any:
         """The function's value from the computed operators."""
-        columns = computed[0].shape[1]
-        if columns != len(self.outputs):
+        columns = self._columns_of(data)
+        if computed[0].shape[1] != len(self.outputs) * columns:
             raise InputError(
                 f"The residual names {len(self.outputs)} output(s) ({', '.join(self.outputs)}) and the model returns "
-                f"{columns}; name them all, in order."
+                f"{computed[0].shape[1] // columns}; name them all, in order."
             )
-        return self._call(Replay(x, request, computed), x, data)
+        return self._call(Replay(x, request, computed, columns, elsewhere), x, data)
 
     def compiled(self) -> Residual[Result]:
         """The same residual, compiled."""
-        again: Any = type(self)
-        return again(self.function, self.inputs, self.data, compile=True, networks=self.networks)
+        return self._again(compile=True)
+
+    def _again(self, compile: bool) -> Residual[Result]:
+        """The same residual, compiled or not."""
+        made: Any = type(self)
+        return made(*self._settings[:3], compile, *self._settings[4:])
+
+    @property
+    def _settings(self) -> tuple[Any, ...]:
+        """What it was made with, in order."""
+        compiled = self._compiled is not None
+        return self.function, self.inputs, self.data, compiled, self.networks, self.network_data, self.functions
 
     def __reduce__(self) -> tuple[Any, ...]:
         # What was recorded and compiled is simply made again.
-        return type(self), (self.function, self.inputs, self.data, self._compiled is not None, self.networks)
+        return type(self), self._settings
 
     def __repr__(self) -> str:
         name = getattr(self.function, "__name__", repr(self.function))
@@ -325,11 +345,13 @@ class Residual(Generic[Result]):
             )
         return x
 
-    def _call(self, values: Values, x: Tensor, data: Mapping[str, Tensor]) -> Any:
+    def _check_given(self, data: Mapping[str, Tensor]) -> None:
         if data.keys() != self._data_names:
             raise InputError(
                 f"The residual expects the data {sorted(self.data)} with each call and got {sorted(data)}."
             )
+
+    def _call(self, values: Values, x: Tensor, data: Mapping[str, Tensor]) -> Any:
         # Only what is asked for: in many dimensions, columns nobody looks at would cost more than the residual.
         named: dict[str, Any] = {}
         for name, i in self._columns.items():
@@ -342,14 +364,15 @@ class Residual(Generic[Result]):
             named[name] = Field(values, start)
         returned = self.function(**named)
         if isinstance(returned, tuple | list):
-            return tuple(self._checked(item, x) for item in returned)
-        return self._checked(returned, x)
+            return tuple(self._checked(item, values.shape) for item in returned)
+        return self._checked(returned, values.shape)
 
-    def _checked(self, returned: object, x: Tensor) -> Tensor:
+    def _checked(self, returned: object, shape: tuple[int, int]) -> Tensor:
         value = returned._tensor() if isinstance(returned, Field) else tensors_of(returned)
-        if not isinstance(value, Tensor) or value.shape != (len(x), 1):
+        if not isinstance(value, Tensor) or tuple(value.shape) != shape:
             got = f"shape {tuple(value.shape)}" if isinstance(value, Tensor) else type(value).__name__
-            raise InputError(f"A residual must return one value a point, shape ({len(x)}, 1); got {got}.")
+            each = "value a point" if shape[1] == 1 else "value for each point and function"
+            raise InputError(f"A residual must return one {each}, shape {shape}; got {got}.")
         return value
 
 
@@ -364,7 +387,5 @@ def _mean_square(values: Any) -> Tensor:
     return torch.stack([value.square().mean() for value in values]).sum()
 
 
-def _are_names(names: object) -> bool:
-    if isinstance(names, str) or not isinstance(names, Sequence):
-        return False
-    return all(isinstance(name, str) and name.isidentifier() for name in names)
+#: What is made of a residual's values: a call's and a loss.
+_ENDS = (_fresh, _mean_square)

@@ -2,11 +2,70 @@
 
 from __future__ import annotations
 
+import inspect
 import numbers
 from collections.abc import Callable, Sequence
 from typing import Any
 
 from torch import Tensor
+
+from dudx.errors import InputError
+
+
+def input_names(inputs: Any) -> tuple[str, ...]:
+    """The names of a network's inputs, once they are sure to be such."""
+    if not _are_names(inputs) or not inputs:
+        raise InputError(f'The inputs are named by a tuple such as ("x", "t"); got {inputs!r}.')
+    reserved = {"d", "along", "laplacian", "second", "integral", "caputo", "fractional_laplacian"} & set(inputs)
+    if reserved or len(set(inputs)) < len(inputs):
+        raise InputError(
+            "Input names must differ from each other and from d, along, laplacian, second, integral, caputo, "
+            f"fractional_laplacian; got {inputs!r}."
+        )
+    return tuple(inputs)
+
+
+def data_names(data: Any, network_data: Any, functions: Any, inputs: tuple[str, ...]) -> tuple[str, ...]:
+    """The names of all that is given with each call; what a network takes may be named among the data too."""
+    for names in (data, network_data, functions):
+        if not _are_names(names):
+            raise InputError(f'The data are named by a tuple such as ("n",); got {names!r}.')
+        taken = {*inputs, "self", "model", "x", "engine"} & set(names)
+        if taken or len(set(names)) < len(names):
+            raise InputError(
+                "The names of the data must differ from each other, from the inputs and from model, x, engine; "
+                f"got {names!r}."
+            )
+    if set(network_data) & set(functions):
+        raise InputError("Data have a row for each point, network_data=, or for each function, functions=, not both.")
+    return tuple(dict.fromkeys((*data, *network_data, *functions)))
+
+
+def parameters_of(function: Callable[..., Any], known: set[str]) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """The parameters of a residual's function that are outputs, neither inputs nor data, and all that are passed."""
+    kinds = inspect.Parameter
+    passed, outputs = [], []
+    try:
+        parameters = inspect.signature(function).parameters
+    except ValueError as error:
+        raise InputError("The parameters of this built-in function are unknown; wrap it in a lambda.") from error
+    for name, parameter in parameters.items():
+        if parameter.kind in (kinds.VAR_POSITIONAL, kinds.VAR_KEYWORD, kinds.POSITIONAL_ONLY):
+            raise InputError("A residual's parameters are matched by name: write them out, without *, ** or /.")
+        if name not in known and parameter.default is not kinds.empty:
+            continue
+        passed.append(name)
+        if name not in known:
+            outputs.append(name)
+    if not outputs:
+        raise InputError("A residual needs at least one parameter that names an output of the network, such as u.")
+    return tuple(outputs), tuple(passed)
+
+
+def _are_names(names: object) -> bool:
+    if isinstance(names, str) or not isinstance(names, Sequence):
+        return False
+    return all(isinstance(name, str) and name.isidentifier() for name in names)
 
 
 def axes_named(name: str, inputs: Sequence[str]) -> tuple[int, ...] | None:

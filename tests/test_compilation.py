@@ -12,7 +12,8 @@ from torch import nn
 import dudx
 from dudx import CompilationWarning, Residual
 from dudx.compile import graphs as compilation
-from dudx.compile.graphs import Compiled, unbound
+from dudx.compile.graphs import Compiled
+from dudx.network.pointwise import unbound
 
 ENGINES = {
     "Taylor": dudx.Taylor(),

@@ -399,9 +399,10 @@ def test_different_mistakes_have_different_messages():
         SimpleNamespace(model=lambda x: x[:, 0], message=r"unsqueeze\(1\)"),
         SimpleNamespace(model=lambda x: x[:, :0], message="must return"),
         SimpleNamespace(model=in_place, message="changed its input in place"),
+        SimpleNamespace(model=nn.Sequential(nn.ELU(inplace=True)), message="changed its input in place"),
         SimpleNamespace(model=raising, message="the valve is stuck"),
     ],
-    ids=["tuple", "one dimension", "no column", "in place", "raises"],
+    ids=["tuple", "one dimension", "no column", "in place", "a layer in place", "raises"],
 )
 def test_every_engine_refuses_the_same_models_with_the_same_words(mistake, name):
     for operator in (D(), D(0), Laplacian()):

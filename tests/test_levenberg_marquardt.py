@@ -371,6 +371,21 @@ def test_weights_for_any_optimizer():
     assert second == 3.0
 
 
+def test_tame_residuals_count_by_their_size():
+    """One step of a linear problem is least squares with the rows divided by half of 1 + size / mean size."""
+    a, target = points(30, 3, seed=3), points(30, 1, seed=4)[:, 0]
+    target[7] = 50.0
+    theta = nn.Parameter(torch.zeros(3, dtype=torch.float64))
+    term = FunctionTerm(lambda: a @ theta - target)
+    term.tame = True
+    LevenbergMarquardt([theta], damping=1e-12, acceleration=False).step([term])
+    factors = 1 / (0.5 + 0.5 * target.abs() / target.abs().mean())
+    wanted = torch.linalg.lstsq(factors[:, None] * a, (factors * target)[:, None]).solution[:, 0]
+    assert torch.allclose(theta.detach(), wanted, rtol=1e-6)
+    plain = torch.linalg.lstsq(a, target[:, None]).solution[:, 0]
+    assert not torch.allclose(wanted, plain, rtol=1e-1)
+
+
 def test_fixed_weights_stay():
     model, (inside, edge) = mlp(width=6), square(50, 30)
     optimizer = LevenbergMarquardt(model.parameters())

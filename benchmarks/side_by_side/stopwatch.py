@@ -39,12 +39,21 @@ class Stopwatch:
             found = np.asarray(predict(self.points), dtype=np.float64).reshape(self.values.shape)
             error = float(np.linalg.norm(found - self.values) / np.linalg.norm(self.values))
             self.curve.append([seconds, error])
+            self._save()
             self.looking += time.process_time() - began
         return seconds >= self.cap
 
     def write(self, predict: Callable[[np.ndarray], np.ndarray]) -> None:
-        """Note the last error, and write all of them."""
+        """Note the last error, and that this is the end."""
         self.look(predict, now=True)
-        temporary = self.out.with_suffix(".unfinished")
+        self._unfinished.replace(self.out)
+
+    @property
+    def _unfinished(self) -> Path:
+        """What there is of a run that goes on, or was stopped."""
+        return self.out.with_suffix(".unfinished")
+
+    def _save(self) -> None:
+        temporary = self.out.with_suffix(".temporary")
         temporary.write_text(json.dumps({"cap": self.cap, "curve": self.curve[1:]}), encoding="utf-8")
-        temporary.replace(self.out)
+        temporary.replace(self._unfinished)

@@ -7,8 +7,8 @@
     model.train(iterations=10000)
 
 While a training step runs, the pde sees fields for the network's outputs, whose derivatives an engine computes
-together, and the network itself is evaluated only where conditions look at it. Everything else (conditions, callbacks,
-tests, predictions, saving, another `model.compile`) goes on as before.
+together with the outputs that conditions look at. Everything else (conditions, callbacks, tests, predictions, saving,
+another `model.compile`) goes on as before.
 """
 # A checker takes the package for this very file.
 # pyright: reportMissingImports=false, reportAttributeAccessIssue=false, reportCallIssue=false
@@ -35,6 +35,10 @@ from dudx.residual import Residual
 
 #: The kinds of data whose points are those of the conditions followed by those of the equation.
 _DATA = (deepxde.data.PDE, deepxde.data.TimePDE)
+#: Conditions that look at nothing but the network's outputs.
+_OF_VALUES = (deepxde.icbc.DirichletBC, deepxde.icbc.IC, deepxde.icbc.PointSetBC)
+#: Points of conditions are few where there are at least so many points for each of them.
+_FEW = 8
 _WHAT = "This DeepXDE model"
 
 
@@ -123,7 +127,11 @@ class _Step:
 
 
 class _Equation:
-    """The pde of a model as a residual at the points inside; in the place of the pde while it is served."""
+    """The pde of a model as a residual; it and the network's outputs are served in the place of their own.
+
+    Conditions look at outputs only, or differentiate them. The former and the pde are served by one pass over all
+    points, unless many of them belong to conditions: a pass without derivatives is cheaper for those.
+    """
 
     def __init__(self, model: Any, engine: Engine, compile: bool):
         self.data, self.net, self.engine, self.compile = model.data, model.net, engine, compile
@@ -131,62 +139,90 @@ class _Equation:
         #: The network itself, whatever stands in its place.
         self.forward = self.net.forward
         self.with_auxiliary = deepxde.utils.get_num_args(self.pde) == 3
-        self.residuals: dict[bool, Residual] = {}
+        self.conditions_look_at_values = all(type(condition) in _OF_VALUES for condition in self.data.bcs)
+        self.residuals: dict[tuple[bool, bool], Residual] = {}
         #: The last call, for calibration.
-        self.inside: dict[str, Tensor] = {}
+        self.given: dict[str, Tensor] = {}
+        #: The residuals at all points, where they are known with the outputs.
+        self.found: list[Tensor] | None = None
 
     @contextmanager
     def served(self, compiled: bool = True) -> Iterator[None]:
         """Stand in for the pde and the network."""
+        compiled = compiled and self.compile
 
         def two(x: Tensor, y: Tensor) -> list[Tensor]:
-            return self._everywhere(compiled, x)
+            return self._residuals(compiled, x)
 
         def three(x: Tensor, y: Tensor, auxiliary: Tensor) -> list[Tensor]:
-            return self._everywhere(compiled, x, auxiliary)
+            return self._residuals(compiled, x)
 
-        self.data.pde, self.net.forward = three if self.with_auxiliary else two, self._at_conditions
+        self.data.pde = three if self.with_auxiliary else two
+        self.net.forward = lambda x: self._outputs(compiled, x)
         try:
             with _fields_differentiated():
                 yield
         finally:
             self.data.pde = self.pde
+            self.found = None
             del self.net.forward
 
     def calibrated(self, engine: Engine) -> Engine:
         """The engine with its steps set for the network at the points of the last call."""
-        points = self.inside["points"]
-        return engine.calibrated(self.forward, points, self._residual(False).operators(points, **self.inside))
+        points = self.given["points"]
+        with _fields_differentiated():
+            operators = self._residual(False, False).operators(points, **self.given)
+        return engine.calibrated(self.forward, points, operators)
 
-    def _at_conditions(self, x: Tensor) -> Tensor:
-        """The network's outputs where conditions look at them, followed by zeros for the other points."""
-        y = self.forward(x[: max(sum(self.data.num_bcs), 1)])
+    def _outputs(self, compiled: bool, x: Tensor) -> Tensor:
+        """The network's outputs; zeros instead of those that conditions do not look at may follow."""
+        outside = sum(self.data.num_bcs)
+        if self.conditions_look_at_values and outside * _FEW <= len(x):
+            outputs, self.found = self._computed(compiled, x, 0, True)
+            return outputs[0] if len(outputs) == 1 else torch.cat(outputs, dim=1)
+        self.found = None
+        y = self.forward(x[: max(outside, 1)])
         return torch.cat([y, y.new_zeros(len(x) - len(y), y.shape[1])])
 
-    def _everywhere(self, compiled: bool, x: Tensor, auxiliary: Tensor | None = None) -> list[Tensor]:
-        """The residuals inside, with zeros for the points of conditions, which DeepXDE does not look at."""
+    def _residuals(self, compiled: bool, x: Tensor) -> list[Tensor]:
+        """The residuals; zeros instead of those at the points of conditions, which DeepXDE does not look at."""
+        if self.found is not None:
+            return self.found
         outside = sum(self.data.num_bcs)
-        self.inside = {"points": x.detach()[outside:]}
-        if auxiliary is not None:
-            self.inside["auxiliary"] = auxiliary[outside:]
-        residual = self._residual(self.compile and compiled)
-        found = residual(self.forward, self.inside["points"], self.engine, **self.inside)
+        _, found = self._computed(compiled, x, outside, False)
         return [torch.cat([one.new_zeros(outside, 1), one]) for one in found]
 
-    def _residual(self, compiled: bool) -> Residual:
-        if compiled not in self.residuals:
+    def _computed(
+        self, compiled: bool, x: Tensor, first: int, with_outputs: bool
+    ) -> tuple[list[Tensor], list[Tensor]]:
+        """Outputs, if they are asked for, and residuals, from a point on."""
+        self.given = {"points": x.detach()[first:]}
+        if self.with_auxiliary:
+            self.given["auxiliary"] = self.net.auxiliary_vars[first:]
+        residual = self._residual(compiled, with_outputs)
+        found = list(residual(self.forward, self.given["points"], self.engine, **self.given))
+        count = len(residual.outputs) if with_outputs else 0
+        return found[:count], found[count:]
+
+    def _residual(self, compiled: bool, with_outputs: bool) -> Residual:
+        if (compiled, with_outputs) not in self.residuals:
             with torch.no_grad():
-                point = self.inside["points"][:1]
+                point = self.given["points"][:1]
                 outputs = [f"u{i}" for i in range(self.forward(point).shape[1])]
-            function = with_parameters([*outputs, *self.inside], self._of_fields)
+            of_fields = self._with_outputs if with_outputs else self._of_fields
+            function = with_parameters([*outputs, *self.given], of_fields)
             inputs = [f"x{j}" for j in range(point.shape[1])]
-            self.residuals[compiled] = Residual(function, inputs, data=tuple(self.inside), compile=compiled)
-        return self.residuals[compiled]
+            made = Residual(function, inputs, data=tuple(self.given), compile=compiled)
+            self.residuals[compiled, with_outputs] = made
+        return self.residuals[compiled, with_outputs]
 
     def _of_fields(self, points: Tensor, auxiliary: Tensor | None = None, **outputs: Field) -> tuple[Any, ...]:
         y = beside(list(outputs.values()))
         found = self.pde(points, y, auxiliary) if self.with_auxiliary else self.pde(points, y)
         return tuple(found) if isinstance(found, list | tuple) else (found,)
+
+    def _with_outputs(self, points: Tensor, auxiliary: Tensor | None = None, **outputs: Field) -> tuple[Any, ...]:
+        return (*outputs.values(), *self._of_fields(points, auxiliary, **outputs))
 
 
 # -- dde.grad of fields ---------------------------------------------------------------------------------------------

@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from torch import nn
+from torch import Tensor, nn
+
+from dudx.network.sandbox import output_of
 
 
 class Labelled:
@@ -28,6 +30,9 @@ class Labelled:
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self.value, name)
+
+    def __len__(self) -> int:
+        return len(self.value)
 
     def __getitem__(self, key: Any) -> Any:
         if isinstance(key, str) or (isinstance(key, list) and all(isinstance(name, str) for name in key)):
@@ -84,3 +89,12 @@ class LabelledNetwork(nn.Module):
 
     def forward(self, x: Any) -> Any:
         return _values(self.network(Labelled(x, self.labels)))
+
+
+def of_plain_points(network: nn.Module, labels: Sequence[str], points: Tensor) -> nn.Module:
+    """The network itself where it asks for no names, since engines know such networks best."""
+    try:
+        output_of(network, points)
+    except Exception:  # if it is a mistake of its own, it fails on labelled points too
+        return LabelledNetwork(network, labels)
+    return network

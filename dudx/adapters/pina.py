@@ -27,7 +27,7 @@ from pina._src.solver.mixin.gradient_enhanced_mixin import GradientEnhancedMixin
 from pina._src.solver.mixin.single_model_mixin import SingleModelMixin
 from torch import Tensor
 
-from dudx.adapters.labels import LabelledNetwork
+from dudx.adapters.labels import of_plain_points
 from dudx.adapters.served import must_agree, runs_as_before, with_parameters
 from dudx.engines.autodiff import AD
 from dudx.engines.base import Engine
@@ -124,13 +124,16 @@ class _Losses:
 
     def _checked(self, equation: Any, points: Any, wanted: Sequence[Wanted], theirs: Any) -> _Equation:
         """The equation with these derivatives, if they give the residual it has by itself."""
-        slow = _Equation(self.solver, equation, wanted, AD(), compile=False)
+        solver = self.solver
+        columns = points.extract(solver.problem.input_variables).detach().as_subclass(Tensor)
+        network = of_plain_points(solver.model, solver.problem.input_variables, columns)
+        slow = _Equation(solver, network, equation, wanted, AD(), compile=False)
         must_agree([slow(points)], [theirs], "its residuals")
         slow.engine = slow.calibrated(self.engine, points)
         found = slow(points)  # an engine may lack a rule for something in the network
         if not self.engine.approximate:
             must_agree([found], [theirs], "its residuals")
-        return _Equation(self.solver, equation, wanted, slow.engine, self.compile)
+        return _Equation(solver, network, equation, wanted, slow.engine, self.compile)
 
 
 def _named(equation: Any) -> str:
@@ -144,11 +147,10 @@ class _OtherRequestError(Exception):
 class _Equation:
     """One equation whose derivatives come from an engine."""
 
-    def __init__(self, solver: Any, equation: Any, wanted: Sequence[Wanted], engine: Engine, compile: bool):
-        self.equation, self.wanted, self.engine = equation, list(wanted), engine
+    def __init__(self, solver: Any, network: Any, equation: Any, wanted: Sequence[Wanted], engine: Engine, compile: bool):
+        self.network, self.equation, self.wanted, self.engine = network, equation, list(wanted), engine
         self.inputs, self.outputs = solver.problem.input_variables, solver.problem.output_variables
         self.params = solver._params
-        self.network = LabelledNetwork(solver.model, self.inputs)
         names = [f"u{i}" for i in range(len(self.outputs))]
         inputs = [f"x{j}" for j in range(len(self.inputs))]
         self.residual = Residual(with_parameters(names, self._of_fields), inputs, compile=compile)
@@ -175,7 +177,6 @@ class _Equation:
         return engine.calibrated(self.network, columns, self.residual.operators(columns))
 
     def __call__(self, points: Any) -> Any:
-        self.network.train(self.network.network.training)
         found: Any = self.residual(self.network, self._columns(points), self.engine)
         count = len(self.outputs)
         outputs = LabelTensor(torch.cat(found[:count], dim=1), self.outputs)

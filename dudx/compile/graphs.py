@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from dudx.errors import first_line
-from dudx.network.pointwise import Pointwise, itself
+from dudx.network.pointwise import Held
 from dudx.private_torch import backward_compiled_at_once, from_compiler
 
 
@@ -98,7 +98,7 @@ class Compiled:
             if not from_compiler(error):
                 raise
             result = function(model, *arguments)  # a mistake in the function itself shows here
-            self._give_up(f"{type(error).__name__}: {first_line(error)}")
+            self.give_up(f"{type(error).__name__}: {first_line(error)}")
             return result
         graphs[of_it, key] = graph
         self.seconds += time.perf_counter() - start
@@ -118,9 +118,9 @@ class Compiled:
 
     def takes(self, model: Any) -> bool:
         """Whether it is worth a try; an isolated network may know that it cannot be compiled, and why."""
-        reason = model.not_compiled if isinstance(model, Pointwise) else None
+        reason = model.not_compiled if isinstance(model, Held) else None
         if self.available and reason is not None:
-            self._give_up(reason)
+            self.give_up(reason)
         return self.available
 
     def _tell(self, key: Hashable, others: list[Hashable]) -> None:
@@ -134,7 +134,10 @@ class Compiled:
                 stacklevel=6,
             )
 
-    def _give_up(self, reason: str) -> None:
+    def give_up(self, reason: str) -> None:
+        """Go on without compilation, and say so once."""
+        if not self.available:
+            return
         self.available = False
         warnings.warn(
             f"torch.compile is not possible here ({reason}); going on without it.", CompilationWarning, stacklevel=6
@@ -175,8 +178,3 @@ def _of_arguments(checks: Sequence[Any]) -> list[bool]:
 def shapes(*tensors: Tensor) -> Hashable:
     """What fixed shapes depend on."""
     return tuple((tuple(t.shape), t.dtype, t.device, t.requires_grad) for t in tensors)
-
-
-def unbound(model: Any) -> tuple[Any, tuple[Tensor, ...], Callable[..., Any]]:
-    """A network apart from the tensors it holds for the moment, and how to put them together again."""
-    return model.unbound() if isinstance(model, Pointwise) else (model, (), itself)

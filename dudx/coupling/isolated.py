@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -13,7 +13,7 @@ from torch import Tensor
 from dudx.checks import Model
 from dudx.errors import InputError
 from dudx.network.modules import kind
-from dudx.network.pointwise import Pointwise
+from dudx.network.pointwise import Pointwise, itself, unbound
 
 
 @dataclass(frozen=True)
@@ -23,9 +23,13 @@ class Bound:
     kind: type[Isolated]
     update_statistics: bool
     options: tuple[Any, ...] = ()
+    #: Whether only some of the samples are taken, and how the network is put together with data of its own.
+    some: bool = False
+    network: Callable[..., Any] = itself
 
-    def __call__(self, model: Model, context: Tensor, places: Tensor | None = None) -> Isolated:
-        return self.kind(model, context, self.update_statistics, places, *self.options)
+    def __call__(self, model: Any, context: Tensor, *tensors: Tensor) -> Isolated:
+        places, held = (tensors[0], tensors[1:]) if self.some else (None, tensors)
+        return self.kind(self.network(model, *held), context, self.update_statistics, places, *self.options)
 
 
 class Isolated(Pointwise, ABC):
@@ -71,13 +75,15 @@ class Isolated(Pointwise, ABC):
         chosen = numbers[samples if isinstance(samples, slice | Tensor) else torch.tensor(samples, dtype=torch.long)]
         if chosen.ndim != 1 or len(chosen) == 0:
             raise InputError("Samples are chosen by a slice or by a list of their numbers, with at least one in it.")
-        some = self.unbound()[2](self.model, self.context, chosen)
+        some = type(self)(self.model, self.context, self.update_statistics, chosen, *self._options())
         some.error = self.error
         return some
 
     def unbound(self) -> tuple[Model, tuple[Tensor, ...], Bound]:
+        network, held, bind = unbound(self.model)
         tensors = (self.context,) if self.places is None else (self.context, self.places)
-        return self.model, tensors, Bound(type(self), self.update_statistics, self._options())
+        bound = Bound(type(self), self.update_statistics, self._options(), self.places is not None, bind)
+        return network, (*tensors, *held), bound
 
     @property
     def samples(self) -> int:

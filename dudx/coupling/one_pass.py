@@ -12,6 +12,8 @@ from dudx.checks import Model
 from dudx.coupling.isolated import Isolated
 from dudx.coupling.passes import ContextPass, QueryPass
 from dudx.coupling.rows import QueryRows
+from dudx.errors import InputError
+from dudx.network.given import Given
 from dudx.network.sandbox import untracked_statistics
 
 
@@ -36,12 +38,21 @@ class OnePass(Isolated):
     def __call__(self, x: Any) -> Any:
         return self.passed(x)[0]
 
+    @property
+    def one_function(self) -> bool:
+        return not self.replace and not isinstance(self.model, Given)
+
     def passed(self, x: Any) -> tuple[Any, ContextPass]:
         """The output at the query rows, blocks of which, as stencils have them, pass together; and the context's."""
         size, count, places = len(self.context), x.shape[0], self.places
         if self.replace:
             self.whole(count)
         elif count % self.samples:  # nobody's place is taken, so any number will do
+            if isinstance(self.model, Given):
+                raise InputError(
+                    f"A frozen network that was given data of {self.samples} points takes these points alone; "
+                    f"got {count} rows, whose data are not known."
+                )
             number = torch.arange(count, device=self.context.device) % self.samples
             places = number if places is None else places[number]
         with contextlib.ExitStack() as stack:
@@ -57,8 +68,9 @@ class OnePass(Isolated):
                 owners = rows.owners(self.context.device)
                 rows = QueryRows(size, count + 1, torch.cat([owners, owners[:1]]), self.replace)
                 x = torch.cat([x, x[:1]])
+            network = self.model.at(rows.owners(x.device)) if isinstance(self.model, Given) else self.model
             following = stack.enter_context(QueryPass(rows, before.calls))
-            u = self.model(x)
+            u = network(x)
             following.finish()
             return (u if rows.count == count else u[:count]), before
 

@@ -13,14 +13,17 @@ from torch import Tensor
 from dudx import checks
 from dudx.checks import Model
 from dudx.engines.base import Engine, RowsPerPoint, in_common_format
-from dudx.engines.graph import differentiable_output, too_often
-from dudx.errors import first_line
+from dudx.engines.graph import differentiable_output, refuse_what_is_hidden, too_often
+from dudx.errors import InputError, UnsupportedError, first_line
 from dudx.kernels import differentiable_kernels
 from dudx.network.observing import LOOKING
 from dudx.operators import Directional, Operator, Partial, Term, fitting, orders_of
 from dudx.private_torch import transforms_active
 
 Axes = tuple[int, ...]
+
+#: From so many outputs on it is faster to differentiate them together, by `python benchmarks/functions.py`.
+_TOGETHER = 3
 
 
 @dataclass(frozen=True)
@@ -29,6 +32,14 @@ class AD(Engine):
 
     Each sample's derivative is read off the derivative of the sum over samples, which is right only while samples do
     not influence each other; `coupled="ignore"` computes that sum for coupled networks as well.
+
+    Many outputs, as those of a DeepONet for many functions at the same points, are differentiated together: the sum
+    over outputs with weights a is one function of the points, and the derivative of its derivatives in a has those of
+    each output (the trick of zero coordinate shift, Leng et al. 2024).
+
+    Args:
+        together: whether outputs are differentiated together or one after the other; None takes what is faster by
+            measurement, which is together from so many outputs on.
 
     Example:
         >>> x = torch.rand(10, 2, dtype=torch.float64)
@@ -45,6 +56,7 @@ class AD(Engine):
     by_code = True
 
     coupled: str | None = field(default="refuse", kw_only=True)
+    together: bool | None = field(default=None, kw_only=True)
 
     @classmethod
     def for_training(cls, accuracy: int, generator: torch.Generator, coupled: str) -> AD:
@@ -52,6 +64,8 @@ class AD(Engine):
 
     def __post_init__(self) -> None:
         checks.choice(self.coupled, ("refuse", "ignore"), "coupled")
+        if self.together not in (None, True, False):
+            raise InputError(f"together is True, False, or None for what is faster; got {self.together!r}.")
 
     def derivatives(self, model: Model, x: Tensor, operators: Sequence[Operator]) -> list[Tensor]:
         operators = tuple(operators)
@@ -63,10 +77,14 @@ class AD(Engine):
             return _in_transform(model, x, operators)
         differentiable = torch.is_grad_enabled()
         with torch.inference_mode(False), torch.enable_grad():
-            # The model gets a non-leaf copy of it: it may not write into the points, nor a direction depend on these.
+            # A copy, so that no direction depends on it; a model that might write into its input gets a further one.
             own = x.clone() if x.requires_grad else x.detach().clone().requires_grad_(True)
             u = differentiable_output(model, own, order)
-            results = reverse_derivatives(u, own, operators, differentiable=differentiable)
+            outputs = u.shape[1]
+            if self.together or (self.together is None and outputs >= _TOGETHER):
+                results = together(u, own, operators, differentiable)
+            else:
+                results = reverse_derivatives(u, own, operators, differentiable=differentiable)
             if u.dtype != x.dtype:
                 results = in_common_format(results, x.dtype, u.dtype)
         return results if differentiable else [result.detach() for result in results]
@@ -161,6 +179,27 @@ def reverse_derivatives(u: Tensor, x: Tensor, operators: tuple[Operator, ...], *
     columns = [_Column(column, x, plan, differentiable) for column in u.split(1, dim=-1)]
     results = [torch.cat([column.apply(operator) for column in columns], dim=-1) for operator in operators]
     _tell(columns)
+    return results
+
+
+def together(u: Tensor, x: Tensor, operators: tuple[Operator, ...], differentiable: bool) -> list[Tensor]:
+    """The same with all outputs at once: what is linear in the weights of a sum over outputs has them as derivatives.
+
+    That differentiates once more than was asked for; a network that cannot is taken output by output.
+    """
+    try:
+        refuse_what_is_hidden(u, 1 + max(orders_of(operators)))
+    except UnsupportedError:
+        return reverse_derivatives(u, x, operators, differentiable=differentiable)
+    weights = torch.ones_like(u, requires_grad=True)
+    column = _Column((weights * u).sum(-1, keepdim=True), x, _plan(operators), differentiable=True)
+    results = []
+    for operator in operators:
+        if not operator.orders - {0}:
+            results.append(sum(operator.terms.values()) * u)
+            continue
+        combined = column.apply(operator)
+        results.append(_gradient(combined, weights, differentiable) if combined.requires_grad else torch.zeros_like(u))
     return results
 
 

@@ -13,7 +13,6 @@ from torch import Generator, Tensor
 
 from dudx.checks import Model
 from dudx.errors import InputError
-from dudx.network.pointwise import Pointwise
 from dudx.operators import Operator, fitting
 
 
@@ -46,11 +45,6 @@ class Prepared:
 
     def __call__(self, model: Model, x: Tensor) -> list[Tensor]:
         return self.run(model, x, self.tensors)
-
-
-def samples_of(model: object) -> int:
-    """How many samples the rows of a batch belong to; a model of several takes them all, in order."""
-    return model.samples if isinstance(model, Pointwise) else 1
 
 
 class Engine(ABC):

@@ -11,9 +11,10 @@ import torch
 from torch import Tensor
 
 from dudx.checks import Model
-from dudx.engines.base import Engine, RowsPerPoint, samples_of
+from dudx.engines.base import Engine, RowsPerPoint
 from dudx.engines.meeting import sound_derivatives
 from dudx.errors import InputError
+from dudx.network.pointwise import samples_of
 from dudx.operators import Directional, Operator, Partial, Term, at_rows, fitting
 
 

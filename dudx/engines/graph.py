@@ -44,7 +44,7 @@ def differentiable_output(model: Model, x: Tensor, order: int) -> Tensor:
     Most networks have nothing but ordinary kernels, and run as they are; others run again with these written out.
     """
     if is_ordinary(model):
-        return checks.forward(model, x.clone())
+        return checks.forward(model, x)  # without a copy of the points, which such a network does not write into
     owner = owner_of(model)
     fused = _met.get(owner) if _can_be_met(owner) else None
     if not fused:
@@ -86,14 +86,14 @@ def fused_kernel(u: Tensor) -> str | None:
 
 
 def is_ordinary(model: object) -> bool:
-    """Whether a network is a sequence of ordinary modules that nobody has changed."""
+    """Whether a network is a sequence of ordinary modules that nobody has changed, none of which works in place."""
     ahead = [model]
     while ahead:
         module = ahead.pop()
         if type(module) not in _ORDINARY:
             return False
         state = vars(module)
-        if state["_forward_hooks"] or state["_forward_pre_hooks"] or "forward" in state:
+        if state["_forward_hooks"] or state["_forward_pre_hooks"] or "forward" in state or state.get("inplace"):
             return False
         ahead.extend(state["_modules"].values())
     return True

@@ -25,7 +25,7 @@ from dudx.network.meetings import Acquaintance, looked_at
 from dudx.network.modules import owner_of
 from dudx.network.numbers import Kernels, OwnNumbers
 from dudx.network.observing import Observed, kink_of
-from dudx.network.pointwise import Pointwise
+from dudx.network.pointwise import Held, Pointwise, samples_of
 from dudx.network.same_numbers import SameNumbers
 from dudx.network.sandbox import output_of, unobserved
 from dudx.network.slices import slicing
@@ -115,12 +115,16 @@ def _looked_at(
     return _by_code(engine, model, x, operators)
 
 
-class _Seen:
+class _Seen(Held):
     """A network that is looked at while it runs; it may have to run again, then with random numbers of our own."""
 
     def __init__(self, model: Model, *modes: AbstractContextManager[Any]):
         self.model, self.modes = model, modes
         self.__self__ = owner_of(model)  # so that it is known by its owner, as a method is
+
+    @property
+    def samples(self) -> int:
+        return samples_of(self.model)
 
     def __call__(self, x: Any) -> Any:
         with contextlib.ExitStack() as stack:
@@ -206,6 +210,12 @@ def _differences(
     results = run(_Seen(model, observed, numbers))
     order = max(orders_of(tuple(operators)))
     known.random = numbers.drawn and not alone
+    if known.random and numbers.drawn_again:
+        raise UnsupportedError(
+            "This network draws random numbers inside of torch.utils.checkpoint, whose backward pass draws them again, "
+            "and differences need the same ones at all rows that belong to a point; use dudx.AD() or dudx.Taylor(), or "
+            "model.eval()."
+        )
     if known.random:
         return run(SameNumbers(model, len(x)))
     coarsest = numbers.coarser_than(x.dtype)
@@ -224,7 +234,7 @@ def _refuse_noise(engine: Engine, model: Model, x: Tensor, order: int, coarsest:
     step = _smallest_step(engine, order)
     if step is None:
         return
-    rows = x.detach()[: len(x) if _is_pointwise(model) else _NOISE_ROWS]
+    rows = x.detach()[: len(x) if samples_of(model) > 1 else _NOISE_ROWS]
     still = output_of(model, rows).double()
     noise = torch.finfo(coarsest).eps / 4 * still.abs().amax(0)
     spread = (still - still.mean(0)).square().mean(0).sqrt().clamp(min=torch.finfo(torch.float64).tiny)

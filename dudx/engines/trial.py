@@ -12,7 +12,7 @@ from dudx.checks import Model
 from dudx.engines.base import Engine
 from dudx.errors import UnsupportedError
 from dudx.network.numbers import Kernels
-from dudx.network.pointwise import Pointwise
+from dudx.network.pointwise import Pointwise, samples_of
 from dudx.network.probes import GOLDEN, at_rest, in_general_position
 from dudx.network.sandbox import output_of, unobserved
 from dudx.operators import Along, D, fitting
@@ -106,7 +106,9 @@ class Trial:
 
 def some_of(model: Model, x: Tensor) -> Tensor:
     """A few rows near the points, in general position where the network is defined there."""
-    if isinstance(model, Pointwise):  # which takes a row for each of its samples, wherever that is
+    if (
+        isinstance(model, Pointwise) or samples_of(model) > 1
+    ):  # which takes a row for each of its samples, wherever that is
         return in_general_position(x)
     rows, still = at_rest(model, x, _ROWS, _ROWS)
     if bool(still.isfinite().all()):

@@ -12,6 +12,7 @@ import io
 import sys
 import time
 import tokenize
+import tomllib
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from types import ModuleType
@@ -156,10 +157,11 @@ def _percent(value: float | None) -> str:
 def write_table(folder: Path, out: Path) -> list[dict[str, Any]]:
     """Write the table of all results that there are; its rows."""
     rows = [storage.read_json(out / f"{n}.json", dict) for n in names_in(folder) if (out / f"{n}.json").exists()]
+    notes = _notes(folder)
     lines = [
         "| problem | relative L2 error | estimated without the reference | CPU seconds | lines | |",
         "|---|---:|---:|---:|---:|---|",
-        *map(_cells, rows),
+        *(_cells(row, notes.get(row["name"], "")) for row in rows),
     ]
     good = [row["error"] for row in rows if row.get("error") is not None]
     counts = ", ".join(f"{sum(e < limit for e in good)} below {percent(limit)}" for limit in (1e-2, 1e-3, 1e-5))
@@ -176,11 +178,18 @@ def write_table(folder: Path, out: Path) -> list[dict[str, Any]]:
     return rows
 
 
-def _cells(row: dict[str, Any]) -> str:
+def _notes(folder: Path) -> dict[str, str]:
+    """What is to be said of an error, by the name of a problem: `references/notes.toml`, where there is one."""
+    path = folder / "references" / "notes.toml"
+    return tomllib.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
+
+
+def _cells(row: dict[str, Any], note: str) -> str:
     if "failed" in row:
         return f"| {row.get('title', row['name'])} | - | - | - | {row['lines']} | failed: {row['failed']} |"
     notes = [f"{row['windows']} windows of time"] if row.get("windows", 1) > 1 else []
     notes += [f"{key} off by {percent(value)}" for key, value in row.get("unknowns_errors", {}).items()]
+    notes += [note] if note else []
     return (
         f"| [{row['title']}]({row['name']}.png) | {percent(row['error'])} | {_percent(row['estimate'])} | "
         f"{row['cpu_seconds']:.0f} | {row['lines']} | {', '.join(notes)} |"

@@ -76,8 +76,8 @@ class _Member:
     def __init__(self, kind: nn.Module, state: dict[str, Tensor]):
         self.kind, self.state = kind, state
 
-    def __call__(self, x: Tensor) -> Tensor:
-        return functional_call(self.kind, self.state, (x,))
+    def __call__(self, x: Tensor, **data: Tensor) -> Tensor:
+        return functional_call(self.kind, self.state, (x,), data)
 
 
 def ensemble(networks: Sequence[nn.Module]) -> Ensemble:

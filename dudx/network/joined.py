@@ -22,10 +22,11 @@ class Joined(nn.Module):
         self._networks = tuple(networks)
         self.inside = nn.ModuleList(part for part in (model, *self._networks) if isinstance(part, nn.Module))
 
-    def forward(self, x: Tensor) -> Tensor:
+    def forward(self, x: Tensor, **data: Tensor) -> Tensor:
+        """The data are the model's."""
         model: Any = self._model()
         found = [part(x) for part in self._networks]
         for output in found:
             if output.ndim != 2 or output.shape[1] != 1:
                 raise InputError(f"A network beside the model must return (B, 1); got {tuple(output.shape)}.")
-        return torch.cat([model(x), *found], dim=1)
+        return torch.cat([model(x, **data), *found], dim=1)

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from dudx.private_torch import DispatchMode
+from dudx.private_torch import DispatchMode, checkpointing
 
 
 class Kernels(DispatchMode):
@@ -17,8 +17,8 @@ class Kernels(DispatchMode):
 
     def __init__(self) -> None:
         super().__init__()
-        #: Whether anything was drawn.
-        self.drawn = False
+        #: Whether anything was drawn, and whether in a part that the backward pass runs again.
+        self.drawn = self.drawn_again = False
         #: The coarsest format that anything was computed in.
         self.coarsest: torch.dtype | None = None
 
@@ -30,8 +30,13 @@ class Kernels(DispatchMode):
 
     def run(self, func: Any, args: Any, kwargs: Any) -> Any:
         """The kernel itself."""
-        self.drawn = self.drawn or _draws(func, args, kwargs)
+        if _draws(func, args, kwargs):
+            self.note_draw()
         return func(*args, **kwargs)
+
+    def note_draw(self) -> None:
+        """Remember that numbers are drawn, and where."""
+        self.drawn, self.drawn_again = True, self.drawn_again or checkpointing()
 
     def coarser_than(self, dtype: torch.dtype) -> torch.dtype | None:
         """The coarsest format that anything was computed in, if it is coarser than this one."""
@@ -63,7 +68,7 @@ class OwnNumbers(Kernels):
     def run(self, func: Any, args: Any, kwargs: Any) -> Any:
         if not _draws(func, args, kwargs):
             return func(*args, **kwargs)
-        self.drawn = True
+        self.note_draw()
         if func is torch.ops.aten.native_dropout.default:
             return self._dropped(*args, **kwargs)
         place, taking = _taking_a_generator(func)

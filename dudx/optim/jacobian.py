@@ -79,7 +79,12 @@ def linearize(
     if not isinstance(residual, Residual):
         raise InputError(f"The Jacobian is that of a dudx.Residual; got {type(residual).__name__}.")
     x = checks.points(x)
-    model = checks.model(model, x)
+    if residual.functions:
+        raise InputError(
+            "The Jacobian of a residual of many functions at the same points is not known; give each point its own row "
+            "of data, network_data= instead of functions=."
+        )
+    model = residual._given_data(checks.model(model, x), x, data)
     leaves = parameters_of(model) if parameters is None else checked_parameters(parameters)
     refuse_if_coupled(model, x)
     if isinstance(engine, PerSampleAD):  # the same numbers, since coupled networks have just been refused
@@ -103,7 +108,7 @@ def _without_graph(residual: Residual) -> Residual:
     if residual._compiled is None:
         return residual
     if residual not in _plain:
-        _plain[residual] = Residual(residual.function, residual.inputs, residual.data, networks=residual.networks)
+        _plain[residual] = residual._again(compile=False)
     return _plain[residual]
 
 

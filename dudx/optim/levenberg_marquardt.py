@@ -18,7 +18,7 @@ from dudx.optim.jacobian import checked_parameters
 from dudx.optim.randomness import Rewind
 from dudx.optim.search import Damping, Memory, Search, Step
 from dudx.optim.solvers import Kernel, Normal, Reduce, Solver, Workspace
-from dudx.optim.terms import LeastSquares, as_terms
+from dudx.optim.terms import LeastSquares, as_terms, tamed
 
 
 class LevenbergMarquardt:
@@ -143,6 +143,10 @@ class LevenbergMarquardt:
             torch.cat([r.new_full((part.samples,), math.sqrt(weight / total)) for weight in of_term])
             for r, part, of_term, total in zip(values, parts, weights, totals, strict=True)
         ]
+        factors = [
+            self._tamed(term, r, part.samples) * factor
+            for term, r, part, factor in zip(terms, values, parts, factors, strict=True)
+        ]
         r = torch.cat(values) * torch.cat(factors)
         if j is None:
             solver = Free(parts, factors, r, self._reduce, self.iterations, self.tolerance)
@@ -153,6 +157,16 @@ class LevenbergMarquardt:
             else:
                 solver = Normal(j, r, self._workspace, self._reduce, self._memory.past)
         return r, torch.cat(factors), weights, solver
+
+    def _tamed(self, term: LeastSquares, r: Tensor, samples: int) -> Tensor:
+        """What each residual of a term is multiplied by: 1 unless the term is to be tamed."""
+        if not getattr(term, "tame", False):
+            return torch.ones_like(r)
+        found = []
+        for equation in r.split(samples):
+            total = self._reduce(torch.stack([equation.abs().sum(), equation.new_tensor(float(samples))]))
+            found.append(tamed(equation, total[0] / total[1]))
+        return torch.cat(found)
 
     def form(self, samples: int) -> str:
         """Which of the three forms a step with so many samples takes: "normal", "kernel" or "free"."""

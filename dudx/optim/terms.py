@@ -50,6 +50,8 @@ class Term:
         weight: how much its mean square counts; None lets the optimizer balance it against the others.
         data: what the residual takes with each call, `data={"g": values}`.
         generators: random generators that the residual's function draws from, beside the engine's and torch's own.
+        tame: let residuals far above their mean count by their size rather than by their square, as those near a
+            corner do where the solution is singular: they are large whatever the network does.
     """
 
     def __init__(
@@ -61,11 +63,12 @@ class Term:
         weight: float | None = None,
         data: Mapping[str, Tensor] | None = None,
         generators: Sequence[torch.Generator] = (),
+        tame: bool = False,
     ):
         if not isinstance(residual, Residual):
             raise InputError(f"A term is made of a dudx.Residual; got {type(residual).__name__}.")
         self.residual, self.model, self.x, self.engine = residual, model, x, engine
-        self.weight = checked_weight(weight)
+        self.weight, self.tame = checked_weight(weight), bool(tame)
         self.data = dict(data or {})
         self._generators = tuple(generators)
 
@@ -116,6 +119,11 @@ def as_terms(terms: object) -> list[LeastSquares]:
                 f"A term is a dudx.optim.Term or a function that returns residuals; got {type(term).__name__}."
             )
     return made
+
+
+def tamed(residuals: Tensor, mean: Tensor) -> Tensor:
+    """What residuals (N,) are multiplied by so that large ones count by their size; `mean` is that of their sizes."""
+    return 1 / (0.5 + 0.5 * residuals.abs() / mean.clamp(min=1e-300))
 
 
 def checked_weight(weight: object) -> float | None:

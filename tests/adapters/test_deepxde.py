@@ -5,7 +5,7 @@ from adapters.running import reports
 EXACT = ["burgers", "poisson", "euler beam", "kovasznay", "inverse", "helmholtz", "AD"]
 #: What the sentence says of scripts that run as before.
 REFUSED = {
-    "branching": "must not branch on values",
+    "branching": "cannot branch on the value of a field",
     "by hand": "without dudx",
     "over all points": "its losses differ from what was recorded",
 }

@@ -10,9 +10,10 @@ from torch import Generator, Tensor, nn
 
 import dudx
 from dudx.errors import InputError
+from dudx.lab import Dirichlet, Interface
 from dudx.lab.problems import Condition, Problem
 from dudx.lab.problems.geometry import Interval
-from dudx.lab.run.estimate import estimate
+from dudx.lab.run.estimate import _asked, estimate
 from dudx.lab.run.networks import MLP
 from dudx.optim import LevenbergMarquardt, Term
 
@@ -138,3 +139,15 @@ def test_several_functions_and_equations() -> None:
 def test_functions_that_the_equation_does_not_name_are_told() -> None:
     with pytest.raises(InputError, match="names 1 output"):
         estimate(curved(outputs=2), MLP(1, 2, 4, 1), dudx.Taylor())
+
+
+def test_functions_count_where_the_equation_looks_at_them() -> None:
+    """Of two that meet in the middle each holds on its side, and beyond it may be anything."""
+    conditions = [Dirichlet(u=0.0, on="left"), Dirichlet(v=0.0, on="right"), Interface(lambda u, v: u - v, at="x=0")]
+    problem = Problem(
+        lambda u, v, x: torch.where(x < 0, u.xx, v.xx), inputs=("x",), domain=Interval(-1, 1), conditions=conditions
+    )
+    network = MLP(1, 2, 5, 1).double()
+    x = torch.linspace(-0.9, 0.9, 18, dtype=torch.float64)[:, None]
+    asked = _asked(problem, network, x, dudx.Taylor(), Generator().manual_seed(0))
+    assert torch.equal(asked, torch.stack([x[:, 0] < 0, x[:, 0] >= 0]))

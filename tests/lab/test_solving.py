@@ -20,6 +20,8 @@ from dudx.lab import Box, Data, Dirichlet, Disc, Initial, Interval, Problem, Sol
 from dudx.lab import gallery as galleries
 from dudx.lab.run.choosing import chosen
 from dudx.lab.run.networks.mlp import MLP
+from dudx.lab.run.noise import Noise
+from dudx.lab.run.objective import Objective
 from dudx.lab.solving import call, windows
 
 F64 = torch.float64
@@ -109,6 +111,75 @@ def test_what_is_chosen_depends_on_the_problem() -> None:
     assert make_settings(plate(), "cpu").batch != chosen(plate())["batch"]
 
 
+def test_residuals_are_tamed_where_values_on_the_boundary_jump() -> None:
+    square = Box((0, 0), (1, 1))
+
+    def with_lid(value: Any) -> Problem:
+        conditions = [Dirichlet(u=value, on="top"), Dirichlet(u=0.0, on=["left", "right", "bottom"])]
+        return Problem(lambda u: u.xx + u.yy, ("x", "y"), square, conditions)
+
+    assert chosen(with_lid(1.0))["tame"]
+    assert "tame" not in chosen(with_lid(lambda x: torch.sin(math.pi * x)))
+    assert "tame" not in chosen(with_lid(0.0))
+
+
+# -- measurements ------------------------------------------------------------------------------------------------------
+
+
+def measured(count: int, noise: float = 0.0) -> Problem:
+    draw = torch.Generator().manual_seed(0)
+    t = 2 * torch.rand(count, 1, generator=draw, dtype=F64)
+    u = 3 * torch.exp(-t) + noise * torch.randn(count, 1, generator=draw, dtype=F64)
+    return Problem(lambda u, rate: u.t + rate * u, ("t",), Interval(0, 2), [Data(t, u=u)], unknowns={"rate": 0.3})
+
+
+def test_a_tenth_of_many_measurements_is_kept_back_where_weights_find_themselves() -> None:
+    problem = measured(60)
+    objective = Objective(problem, make_settings(problem, "auto"))
+    (name,) = objective.kept_back
+    back, given = objective.kept_back[name]
+    _, used = objective.draw(torch.Generator().manual_seed(0))
+    assert used.kept_back is not None
+    assert len(back) == 6
+    assert len(used.points) == 54
+    whole = problem.conditions[0].measured
+    assert whole is not None
+    assert torch.equal(torch.cat([back, used.points]).sort(dim=0).values, whole[0].sort(dim=0).values)
+    rows = torch.cdist(back, whole[0]).argmin(dim=1)
+    assert torch.equal(given["g_u"], whole[1]["g_u"][rows])
+    assert not Objective(measured(40), make_settings(problem, "auto")).kept_back
+    assert not Objective(problem, make_settings(problem, "smoke", weights="fixed")).kept_back
+
+
+def test_measurements_count_by_what_they_miss_beside_the_equation() -> None:
+    problem = measured(60)
+    objective = Objective(problem, make_settings(problem, "auto"))
+    _, part = objective.draw(torch.Generator().manual_seed(0))
+    noise, network = Noise(), MLP(1, 1, 4, 1).double()
+    assert noise.weight(part, network, dudx.Taylor()) is None  # before the first step
+    noise.equation = 0.5
+    assert part.kept_back is not None
+    x, data = part.kept_back
+    missed = float((network(x) - data["g_u"]).square().mean().detach())
+    assert noise.weight(part, network, dudx.Taylor()) == pytest.approx(0.5 / missed)
+    noise.equation = 0.05
+    assert noise.weight(part, network, dudx.Taylor()) == pytest.approx(0.5 / missed * 10**-0.1)
+    other = Noise()
+    other.load_state_dict(noise.state_dict())
+    assert other.state_dict() == noise.state_dict()
+
+
+def test_noise_is_not_fitted() -> None:
+    """With 20 neurons and 54 measurements a network that fits them all misses the solution by the noise."""
+    solution = solve(
+        measured(60, noise=0.3), minutes=1, windows=False, epochs=60, width=20, depth=1, batch=60, quiet=True
+    )
+    t = np.linspace(0, 2, 50)[:, None]
+    miss = np.sqrt(np.mean((solution(t) - 3 * np.exp(-t)) ** 2))
+    assert miss < 0.15
+    assert solution.result["unknowns"]["rate"] == pytest.approx(1.0, abs=0.2)
+
+
 def test_what_solve_cannot_do_is_a_sentence() -> None:
     with pytest.raises(InputError, match=r"takes a dudx\.lab\.Problem"):
         solve("poisson")  # type: ignore[arg-type]
@@ -157,7 +228,7 @@ def test_what_is_carried_over_is_the_value_and_its_derivative_in_time() -> None:
 
 @pytest.mark.parametrize("lost", [True, False])
 def test_windows_are_used_where_one_network_is_lost(lost: bool, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(call, "_LOST", -1.0 if lost else math.inf)
+    monkeypatch.setattr(call, "_LOOKS", ((1 / 8, -1.0 if lost else math.inf), (1.0, math.inf)))
     monkeypatch.setattr(windows, "_GOOD", math.inf)
     solution = solve(decay(), minutes=2, epochs=8, **TINY)
     assert ("windows" in solution.result) is lost

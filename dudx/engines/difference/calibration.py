@@ -17,13 +17,13 @@ from torch import Tensor, nn
 from dudx import checks
 from dudx.checks import Model
 from dudx.engines.autodiff import AD
-from dudx.engines.base import Engine, samples_of
+from dudx.engines.base import Engine
 from dudx.engines.difference.inside import distance_of
 from dudx.engines.difference.plan import HALF, differences
 from dudx.engines.difference.stencils import reach
 from dudx.engines.meeting import sound_derivatives
 from dudx.errors import CalibrationError, CalibrationWarning, InputError
-from dudx.network.pointwise import Pointwise
+from dudx.network.pointwise import Pointwise, samples_of
 from dudx.network.sandbox import unchanged_buffers, without_graph
 from dudx.operators import D, fitting
 

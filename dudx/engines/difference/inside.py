@@ -11,10 +11,10 @@ from torch import Tensor
 
 from dudx import checks
 from dudx.checks import Model
-from dudx.engines.base import samples_of
 from dudx.engines.difference.plan import HALF, Frame, Stencil, Step, bare_request, placed, span, stencil
 from dudx.engines.difference.stencils import reach
 from dudx.errors import InputError
+from dudx.network.pointwise import samples_of
 from dudx.operators import Operator
 
 #: The share of the room up to the boundary that a shrunken stencil takes: rounding must not put its end outside.

@@ -16,6 +16,7 @@ from dudx import checks
 from dudx.checks import Model
 from dudx.engines.base import Engine, RowsPerPoint
 from dudx.errors import InputError, UnsupportedError
+from dudx.network.pointwise import one_function
 from dudx.operators import Directional, Operator
 
 Axes = tuple[int, ...]
@@ -42,6 +43,11 @@ class Nodal(Engine):
             raise UnsupportedError(
                 f"{type(self).__name__} has its points for good and cannot say what happens when one of them moves; "
                 "use points without requires_grad, or dudx.AD()."
+            )
+        if not one_function(model):
+            raise UnsupportedError(
+                f"{type(self).__name__} takes the values at all points for those of one function, and with data of "
+                "its own, or isolated, each point has another one: use dudx.AD(), dudx.Taylor() or dudx.FD()."
             )
         partial = self.weighted(x)
         u = checks.forward(model, x.clone())

@@ -14,6 +14,9 @@ from dudx.lab.run.networks.mlp import MLP
 
 #: With more inputs than this there is no looking for places where the residual is large: points never come close.
 _MANY = 6
+#: Values on the boundary jump where points this close, relative to the domain, differ by this share of their range.
+_CLOSE, _JUMP = 5e-3, 0.5
+_PROBES = 2000
 
 
 def chosen(problem: Problem) -> dict[str, Any]:
@@ -23,14 +26,41 @@ def chosen(problem: Problem) -> dict[str, Any]:
     if any(isinstance(piece.surface, Triangles) for piece in problem.domain.pieces):
         # It takes as long to find out which points are inside as a step does.
         found |= {"sampling": "uniform", "resample": 10, "memory": 0.0}
+    if _jumps(problem):
+        found["tame"] = True
     if inputs == 1:
         # A curve is resolved by few points, and steps are cheap.
         return found | {"width": 20, "depth": 2, "batch": int(400 / math.sqrt(equations))}
+    if inputs > _MANY:
+        # Most parameters are in the first layer, and each point costs as much as it has inputs.
+        return found | {"width": 16, "depth": 2, "batch": 800, "boundary_batch": 800, "initial_batch": 800}
     # As many residuals as parameters, about, whatever the number of equations.
     batch = int((2000 if inputs == 2 else 3000) / math.sqrt(equations))
     edge = 400 if inputs == 2 else 800
     found |= {"width": 24 if inputs == 2 else 28, "batch": batch, "boundary_batch": edge, "initial_batch": edge}
+    measured = sum(len(one.points) for one in problem.conditions.data)
+    if problem.functions and measured:
+        # Of a function that only measurements tell of, they tell no more than they are many: a network that starts
+        # flat, with no more parameters than that, has fewer ways to follow their noise.
+        networks = 1 + len(problem.functions)
+        found |= {"width": min(max(int(math.sqrt(measured / networks)) - 2, 8), 24), "depth": 2, "spread": 1.0}
     return found
+
+
+def _jumps(problem: Problem) -> bool:
+    """Whether values that are given on the boundary jump from one piece of it to the next."""
+    low, high = problem.domain.bounds
+    size = max(b - a for a, b in zip(low, high, strict=True))
+    generator = torch.Generator().manual_seed(0)
+    for condition in problem.conditions:
+        if condition.kind == "boundary":
+            x, data = condition.sample(_PROBES, generator, torch.device("cpu"), torch.float64)
+            close = torch.cdist(x, x) < _CLOSE * size
+            for values in (values for name, values in data.items() if name.startswith("g")):
+                spread = values.max() - values.min()
+                if bool((close & ((values - values.T).abs() > _JUMP * spread)).any()):
+                    return True
+    return False
 
 
 def _equations(problem: Problem) -> int:

@@ -40,7 +40,8 @@ class Estimate:
     """What is known of a network's error.
 
     Attributes:
-        relative_l2: ‖e‖ / ‖u + e‖ over the domain and all unknown functions, the estimate of the relative error.
+        relative_l2: ‖e‖ / ‖u + e‖ over the domain and all unknown functions, each where the equation looks at it: the
+            estimate of the relative error.
         points: in the interior, at which the correction e was computed.
         directions: among which it was sought.
     """
@@ -91,9 +92,42 @@ def estimate(
     x = problem.domain.sample(points, generator, device, dtype)
     u, along = tangent.of(_values(problem.residual), x, {})
     correction = along @ _solved(parts)
-    return Estimate(
-        float(correction.norm() / (u + correction).norm().clamp(min=1e-300)), points=points, directions=len(chosen)
-    )
+    asked = _asked(problem, model, x, engine, generator)
+    size = ((u + correction) * asked).norm().clamp(min=1e-300)
+    return Estimate(float((correction * asked).norm() / size), points=points, directions=len(chosen))
+
+
+@torch.no_grad()
+def _asked(problem: Problem, model: nn.Module, x: Tensor, engine: Engine, generator: Generator) -> Tensor:
+    """Of each unknown function the points (outputs, N) at which the equation looks at it.
+
+    Of two that meet at an interface each one holds on its side, and on the other it may be anything.
+    """
+    if problem.outputs == 1:
+        return x.new_ones(1, len(x), dtype=torch.bool)
+
+    def residuals(network: Any) -> Tensor:
+        returned = problem.residual(network, x, engine)
+        return torch.cat(returned if isinstance(returned, tuple) else (returned,), dim=1)
+
+    before, found = residuals(model), []
+    for output in range(problem.outputs):
+        bump = _bump(len(problem.inputs), problem.outputs, output, generator).to(x)
+        changed = (residuals(lambda x, bump=bump: model(x) + bump(x)) != before).any(dim=1)
+        # One that the equation never asks for is a matter of conditions.
+        found.append(changed if bool(changed.any()) else torch.ones_like(changed))
+    return torch.stack(found)
+
+
+def _bump(inputs: int, outputs: int, output: int, generator: Generator) -> nn.Module:
+    """Some function of the inputs that is zero for all unknown functions but one."""
+    first, last = nn.Linear(inputs, 4), nn.Linear(4, outputs)
+    for leaf in (first.weight, first.bias, last.weight, last.bias):
+        leaf.copy_(torch.randn(leaf.shape, generator=generator, device=generator.device))
+    others = torch.arange(outputs) != output
+    last.weight[others] = 0.0
+    last.bias[others] = 0.0
+    return nn.Sequential(first, nn.Tanh(), last)
 
 
 def _where_it_matters(

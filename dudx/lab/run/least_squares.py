@@ -13,6 +13,7 @@ from dudx.checks import Model
 from dudx.engines.base import Engine
 from dudx.errors import ModelError
 from dudx.lab.run.checkpoint import Stateful
+from dudx.lab.run.noise import Noise
 from dudx.lab.run.objective import Part
 from dudx.lab.run.phases import DivergedError, Losses
 from dudx.lab.run.ranks import Ranks
@@ -29,6 +30,8 @@ class LeastSquares:
         generator: what the engine draws from.
         ranks: the processes that train together; each takes its share of the rows.
         automatic: whether the optimizer is to find the weights of the terms.
+        noise: what finds those of measurements, where some are kept back.
+        tame: whether large residuals of the equation, the first part, count by their size.
     """
 
     learning_rate = 1.0
@@ -41,10 +44,15 @@ class LeastSquares:
         generator: Generator,
         ranks: Ranks,
         automatic: bool,
+        noise: Noise | None = None,
+        tame: bool = False,
     ):
         self.optimizer, self.ranks = optimizer, ranks
         self._seen, self._engine, self._generator, self._automatic = seen, engine, generator, automatic
+        self.noise, self._tame = noise, tame
         self.stateful: dict[str, Stateful] = {"optimizer": optimizer}
+        if noise is not None:
+            self.stateful["noise"] = noise
 
     @property
     def damping(self) -> float | None:
@@ -54,6 +62,10 @@ class LeastSquares:
         """A step; the loss before it, and its parts."""
         views = self._seen([part.points for part in parts])
         watched = [self._watched(part, view) for part, view in zip(parts, views, strict=True)]
+        watched[0].tame = self._tame
+        for part, view, term in zip(parts, views, watched, strict=True):
+            if self.noise is not None and part.kept_back is not None:
+                term.weight = self.noise.weight(part, view, self._engine())
         try:
             loss = float(self.optimizer.step([term for term in watched if term.counts]))
         except ModelError as error:
@@ -66,7 +78,16 @@ class LeastSquares:
         for term in watched:
             if not term.counts:
                 term.look()
+        if self.noise is not None:
+            self.noise.equation = self._counted(watched[0])
         return loss, {part.name: value for part, value in zip(parts, self._sums(watched), strict=True)}
+
+    def _counted(self, equation: _Watched) -> float:
+        """What the equation's squares came to in the last step, each of its parts with its weight."""
+        last = getattr(self.optimizer, "last", None)
+        weights = last.weights[0] if last is not None and last.weights else ()
+        counted = sum(weight * square for weight, square in zip(weights, equation.squares, strict=False))
+        return float(self.ranks.sum(torch.tensor([equation.share * counted], dtype=torch.float64)))
 
     def _sums(self, watched: Sequence[_Watched]) -> Tensor:
         """The mean square of each term over the rows of all processes."""
@@ -85,6 +106,9 @@ class _Watched:
     def __init__(self, term: Term, share: float, counts: bool):
         self.term, self.weight, self.share, self.counts = term, term.weight, share, counts
         self.loss = 0.0
+        self.tame = False
+        #: Of each equation.
+        self.squares: list[float] = []
 
     def generators(self) -> list[torch.Generator]:
         return self.term.generators()
@@ -94,7 +118,8 @@ class _Watched:
 
     def linearized(self, parameters: Sequence[Tensor], dtype: torch.dtype | None) -> tuple[Tensor, Jacobian]:
         r, linear = self.term.linearized(parameters, dtype)
-        self.loss = float(r.double().square().sum()) / linear.samples
+        self.squares = [float(part.double().square().mean()) for part in r.split(linear.samples)]
+        self.loss = sum(self.squares)
         return r, linear
 
     def look(self) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Generator, Tensor
@@ -14,6 +14,8 @@ from dudx.coupling.isolation import Isolated
 from dudx.engines.base import Engine
 from dudx.errors import InputError
 from dudx.lab.problems.base import Points, Problem, Sampler
+from dudx.lab.problems.conditions import Condition
+from dudx.lab.problems.conditions.binding import some_of
 from dudx.lab.run.engines import engine_kind
 from dudx.lab.run.settings import Settings
 from dudx.lab.sampling import Place, sampling
@@ -21,6 +23,9 @@ from dudx.lab.sampling.early import times
 from dudx.operators import D, Directional, Operator
 from dudx.residual import Residual
 from dudx.streaming import backward, suggested_chunk
+
+#: Of measurements that are at least so many, one in so many is kept back where weights are found automatically.
+_MANY, _SHARE = 50, 10
 
 
 @dataclass(frozen=True)
@@ -32,6 +37,8 @@ class Part:
     residual: Residual
     points: Tensor
     data: Mapping[str, Tensor]
+    #: Measurements that no step is made with, which tell how much the others miss by their noise.
+    kept_back: Points | None = None
 
     def operators(self) -> list[Operator]:
         """What the residual asks for."""
@@ -64,7 +71,9 @@ class Objective:
             "initial": settings.weight_initial,
             "data": settings.weight_data,
         }
-        self.conditions = [(c, sizes[c.kind]) for c in problem.conditions]
+        self.kept_back: dict[str, Points] = {}
+        by_itself = settings.weights == "auto"
+        self.conditions = [(self._divided(c) if by_itself else c, sizes[c.kind]) for c in problem.conditions]
         #: By the parts' names; they change where they are found automatically.
         self.weights = {"pde": 1.0} | {c.name: weights[c.kind] for c in problem.conditions}
         self.sampling = sampling(
@@ -99,10 +108,24 @@ class Objective:
             drawn.append(self.sampling.boundary(size, draw, place) if condition.kind == "boundary" else draw(size))
         return self.at(drawn)
 
+    def _divided(self, condition: Condition) -> Condition:
+        """A condition without the measurements that are kept back, where there are many."""
+        if condition.measured is None or len(condition.measured[0]) < _MANY:
+            return condition
+        points, data = condition.measured
+        order = torch.randperm(len(points), generator=Generator().manual_seed(0))
+        count = len(points) // _SHARE
+        back, rest = (
+            (points[rows], {name: values[rows] for name, values in data.items()})
+            for rows in (order[:count], order[count:])
+        )
+        self.kept_back[condition.name] = some_of(back)(count, Generator(), self.device, self.dtype)
+        return replace(condition, sample=some_of(rest), measured=rest)
+
     def at(self, drawn: Sequence[Points]) -> list[Part]:
         """The parts at some points, with their data."""
         return [
-            Part(name, self.weights[name], residual, points, data)
+            Part(name, self.weights[name], residual, points, data, self.kept_back.get(name))
             for name, residual, (points, data) in zip(self.names, self.residuals, drawn, strict=True)
         ]
 

@@ -80,6 +80,9 @@ class Settings(BaseModel):
     weights: Literal["fixed", "auto"] = _loss(
         "fixed", "of the parts: fixed (as given below), or auto (by how much each part moves with the parameters)"
     )
+    tame: bool = _loss(
+        False, "lm: residuals far above their mean count by their size, not its square: for singular corners"
+    )
     weight_boundary: float = _loss(10.0, "λ_BC, the weight of the boundary conditions", ge=0)
     weight_initial: float = _loss(10.0, "λ_IC, the weight of the initial condition", ge=0)
     weight_data: float = _loss(1.0, "the weight of measured data", ge=0)

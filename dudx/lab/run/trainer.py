@@ -25,6 +25,7 @@ from dudx.lab.run.least_squares import LeastSquares
 from dudx.lab.run.networks import knowledge_taken, networks, sizes_taken
 from dudx.lab.run.networks.assembled import assembled
 from dudx.lab.run.networks.rescaling import Bounds
+from dudx.lab.run.noise import Noise
 from dudx.lab.run.objective import Objective, Part
 from dudx.lab.run.optimizers.lbfgs import lbfgs
 from dudx.lab.run.phases import Descent, DivergedError, LineSearch, Phase, first_phase, searches
@@ -98,7 +99,8 @@ class Trainer:
         if self.schedule is not None or self.optimizer is None:
             return Descent(self.optimizer, self.schedule, self._gradient)  # type: ignore[arg-type]
         seen, generator = self.views.training, self.engine_generator
-        return LeastSquares(self.optimizer, seen, lambda: self.engine, generator, self.ranks, automatic)
+        noise = Noise() if self.objective.kept_back else None
+        return LeastSquares(self.optimizer, seen, lambda: self.engine, generator, self.ranks, automatic, noise, s.tame)
 
     def _second_phase(self) -> Phase | None:
         if not self.settings.lbfgs_epochs:

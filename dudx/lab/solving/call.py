@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import shutil
 import sys
 import tempfile
@@ -19,11 +20,13 @@ from dudx.lab.run.records import read_metrics
 from dudx.lab.run.settings import Settings, make_settings
 from dudx.lab.run.trainer import Trainer
 from dudx.lab.run.training import trained
+from dudx.lab.solving.looks import train_and_look
 from dudx.lab.solving.solution import Solution
 from dudx.lab.solving.windows import can_be_cut, march
 
-#: After this share of the time it is decided whether to go on or to cut time into windows, by the estimated error.
-_LOOK, _LOST = 0.25, 0.03
+#: After these shares of the time the error is estimated: it may be small enough by then; or so large, relative to the
+#: number beside, that time is cut into windows.
+_LOOKS = ((1 / 8, 0.3), (1 / 4, 0.03), (1 / 2, 0.03), (0.96, math.inf))
 
 
 def solve(
@@ -33,17 +36,20 @@ def solve(
     windows: bool | None = None,
     quiet: bool = False,
     profile: str = "auto",
+    enough: float = 5e-6,
     **settings: Any,
 ) -> Solution:
     """Solve a problem, choosing how by what it is.
 
     Args:
         problem: the equation, its domain and conditions.
-        minutes: at most so many CPU minutes of training; less where the loss on fresh points has settled before.
+        minutes: at most so many CPU minutes; less where the loss on fresh points has settled before, or the error is
+            estimated to be small enough.
         out: a folder for everything the run leaves behind; none unless given (`Solution.save` keeps it later).
         windows: whether to cut time into windows; else that is done where one network does not get there.
         quiet: print nothing.
         profile: the settings to start from.
+        enough: the relative error that is, by the estimate; looked at after an eighth, a quarter and half of the time.
         settings: any of `Settings`, instead of what would be chosen.
     """
     if not isinstance(problem, Problem):
@@ -54,7 +60,7 @@ def solve(
     tell: Callable[[str], None] = (lambda text: None) if quiet else _tell
     tell(_announced(problem, made, settings))
     folder = Path(tempfile.mkdtemp(prefix="dudx-")) if out is None else Path(out)
-    solution = _solved(problem, made, folder, minutes, windows, tell)
+    solution = _solved(problem, made, folder, windows, enough, tell)
     if out is None:  # the files are there as long as the solution is
         weakref.finalize(solution, shutil.rmtree, folder, True)
     return solution
@@ -64,58 +70,36 @@ def _solved(
     problem: Problem,
     made: Settings,
     folder: Path,
-    minutes: float,
     windows: bool | None,
+    enough: float,
     tell: Callable[[str], None],
 ) -> Solution:
-    seconds = made.seconds or 60.0 * minutes
-    if windows is False or not can_be_cut(problem):
-        if windows:
-            raise InputError("Only a problem with a time and a start, and without data, can be cut into windows.")
+    cut = windows is not False and can_be_cut(problem)
+    if windows and not cut:
+        raise InputError("Only a problem with a time and a start, and without data, can be cut into windows.")
+    if windows is False:
         result, trainer = trained(made, folder, problem=problem)
         return _solution(problem, trainer, made, result, folder, tell)
-    spent, before = 0.0, None
+    seconds = made.seconds or math.inf
+    spent = 0.0
     if windows is None:
-        share = made.model_copy(update={"seconds": _LOOK * seconds, "estimate": True})
-        result, before = trained(share, folder / "first", problem=problem)
-        spent, lost = result["cpu_seconds"], _estimated(result) > _LOST
-        if result["status"] == "interrupted" or (result.get("stopped") == "settled" and not lost):
-            return _solution(problem, before, made, result, folder / "first", tell)
-        if not lost:
-            rest = made.model_copy(update={"seconds": max(seconds - spent, 1.0)})
-            result, trainer = trained(rest, folder / "second", problem=problem, begin=_going_on_from(before))
-            result = {**result, "cpu_seconds": result["cpu_seconds"] + spent}
-            return _solution(problem, trainer, made, result, folder / "second", tell)
-        tell(
-            f"One network does not get there (estimated error {percent(_estimated(result))}): time is cut into windows."
-        )
+        looks = _LOOKS if cut else [(share, math.inf) for share, _ in _LOOKS]
+        found = train_and_look(problem, made, folder, seconds, enough, looks)
+        spent = found.result["cpu_seconds"]
+        if not found.lost:
+            return _solution(problem, found.trainer, made, found.result, found.folder, tell)
+        error = f"estimated error {percent(found.error)}" if math.isfinite(found.error) else "its loss is not finite"
+        tell(f"One network does not get there ({error}): time is cut into windows.")
     marched = march(problem, made, max(seconds - spent, 0.1 * seconds), folder, tell)
     # Errors add up from window to window, and may grow on the way, which this does not know.
     total = sum(window["estimate"] for window in marched.windows)
-    found = {
+    result = {
         "status": "finished", "estimate": {"relative_l2": total}, "cpu_seconds": spent + marched.cpu_seconds,
         "windows": marched.windows, "epochs": int(sum(window["steps"] for window in marched.windows)),
     }  # fmt: skip
-    solution = Solution(problem, marched.network, made, found, (), folder)
-    tell(f"Estimated relative error {percent(total)} in {found['cpu_seconds']:.0f} CPU seconds.")
+    solution = Solution(problem, marched.network, made, result, (), folder)
+    tell(f"Estimated relative error {percent(total)} in {result['cpu_seconds']:.0f} CPU seconds.")
     return solution
-
-
-def _estimated(result: dict[str, Any]) -> float:
-    found = result.get("estimate")
-    return float("inf") if found is None else float(found["relative_l2"])
-
-
-def _going_on_from(before: Trainer) -> Callable[[Trainer], None]:
-    """Begin with another run's network and what its optimizer knows."""
-
-    def begin(trainer: Trainer) -> None:
-        trainer.model.load_state_dict(before.model.state_dict())
-        for name, part in trainer.first.stateful.items():
-            part.load_state_dict(before.first.stateful[name].state_dict())
-        trainer.generator.set_state(before.generator.get_state())
-
-    return begin
 
 
 def _solution(

@@ -7,6 +7,8 @@ estimated error stays large is halved, and after one that went well the next is 
 
 from __future__ import annotations
 
+import math
+import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -21,17 +23,16 @@ from dudx.lab.problems import Problem
 from dudx.lab.problems.conditions import Condition, Initial
 from dudx.lab.problems.conditions.frame import by_name
 from dudx.lab.problems.geometry import Cylinder, Interval
-from dudx.lab.run.estimate import estimate
 from dudx.lab.run.settings import Settings
-from dudx.lab.run.training import trained
+from dudx.lab.solving.looks import train_and_look
 from dudx.operators import D
 
 #: A window is accepted when its estimated error is below this, and the next one is longer when it is far below.
 _GOOD, _VERY_GOOD = 1e-3, 1e-4
 #: The first window is this share of all, the shortest one that.
 _FIRST, _SHORTEST = 1 / 4, 1 / 128
-#: Directions among which the error of a window is estimated.
-_DIRECTIONS = 400
+#: One whose error is below the first is done, and one whose error is above these after shares of its time is given up.
+_ENOUGH, _LOOKS = 1e-6, ((1 / 4, 0.3), (1 / 2, 0.03), (1.0, math.inf))
 
 
 class Windows(nn.Module):
@@ -73,11 +74,11 @@ def can_be_cut(problem: Problem) -> bool:
 
 
 def march(problem: Problem, settings: Settings, seconds: float, folder: Path, told: Callable[[str], None]) -> Marched:
-    """Solve a problem window by window within some CPU seconds of training."""
+    """Solve a problem window by window within some CPU seconds."""
     axis = problem.time
     assert axis is not None
     start, end = (corner[axis] for corner in problem.domain.bounds)
-    at, length, spent = start, _FIRST * (end - start), 0.0
+    at, length, spent, began = start, _FIRST * (end - start), 0.0, time.process_time()
     networks: list[nn.Module] = []
     windows: list[dict[str, float]] = []
     while at < end:
@@ -89,20 +90,18 @@ def march(problem: Problem, settings: Settings, seconds: float, folder: Path, to
         least = 0.03 if spent < 0.8 * seconds else 0.01
         budget = max(2 * (seconds - spent) * (to - at) / (end - at) / 3, least * seconds)
         own = _window(problem, at, to, networks[-1] if networks else None)
-        options = {"seconds": budget, "estimate": False, "settled": 40}
         place = folder / f"window-{len(windows)}-{to:.6g}"
-        result, trainer = trained(settings.model_copy(update=options), place, problem=own)
-        spent += result["cpu_seconds"]
+        short = settings.model_copy(update={"settled": 40})
+        looks = [(share, math.inf) for share, _ in _LOOKS] if last else _LOOKS
+        found = train_and_look(own, short, place, budget, _ENOUGH, looks, careful=False)
+        result, error, spent = found.result, found.error, time.process_time() - began
         if result["status"] == "interrupted":
             raise KeyboardInterrupt
-        error = float("inf")
-        if result["status"] == "finished":
-            error = estimate(own, trainer.model, Taylor(), directions=_DIRECTIONS, seed=settings.seed).relative_l2
         if error > _GOOD and not last:
             length = (to - at) / 2
             continue
         told(f"{problem.inputs[axis]} from {at:.4g} to {to:.4g}: estimated error {error:.1e}, {spent:.0f} CPU seconds")
-        networks.append(trainer.model.eval())
+        networks.append(found.trainer.model.eval())
         windows.append({"from": at, "to": to, "estimate": error, "steps": result["epochs"]})
         length = (to - at) * (1.5 if error < _VERY_GOOD else 1.0)
         at = to
@@ -111,8 +110,8 @@ def march(problem: Problem, settings: Settings, seconds: float, folder: Path, to
 
 def _window(problem: Problem, start: float, end: float, before: nn.Module | None) -> Problem:
     """The problem between two times, starting from what a network says."""
-    time = Interval(start, end)
-    domain = problem.domain.space * time if isinstance(problem.domain, Cylinder) else time
+    between = Interval(start, end)
+    domain = problem.domain.space * between if isinstance(problem.domain, Cylinder) else between
     stated = problem.conditions.stated
     if before is not None:
         given = {key: _carried(problem, before, key, start) for one in problem.conditions.initial for key in one.given}

@@ -65,7 +65,9 @@ def bind(conditions: Sequence[Condition | Stated], frame: Frame) -> Bound:
         elif isinstance(one, Interface):
             found.append(Condition(names.of(one), "boundary", one.residual(frame), _interface(one, frame)))
         elif isinstance(one, Data):
-            found.append(Condition(names.of(one), "data", one.residual(frame), _data(one)))
+            given = {f"g_{key}": value for key, value in one.given.items()}
+            measured = (one.points, given)
+            found.append(Condition(names.of(one), "data", one.residual(frame), some_of(measured), measured))
     bound = Bound(found)
     bound.stated, bound.periodic, bound.placed = stated, periodic, tuple(placed)
     bound.initial = tuple(one for one in stated if isinstance(one, Initial))
@@ -224,12 +226,14 @@ def _interface(one: Interface, frame: Frame) -> Sampler:
     return sample
 
 
-def _data(one: Data) -> Sampler:
+def some_of(measured: Points) -> Sampler:
+    """Draws from points that are given: all of them where that is not too many."""
+
     def sample(n: int, generator: Generator, device: torch.device, dtype: torch.dtype) -> Points:
-        points, values = one.points.to(device, dtype), {k: v.to(device, dtype) for k, v in one.given.items()}
+        points, values = measured[0].to(device, dtype), {k: v.to(device, dtype) for k, v in measured[1].items()}
         if len(points) > n:
             chosen = torch.randperm(len(points), generator=generator, device=device)[:n]
             points, values = points[chosen], {key: value[chosen] for key, value in values.items()}
-        return points, {f"g_{key}": value for key, value in values.items()}
+        return points, values
 
     return sample

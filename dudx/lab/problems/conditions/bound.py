@@ -22,9 +22,14 @@ class Sampler(Protocol):
 
 @dataclass(frozen=True)
 class Condition:
-    """An equation that holds on a part of the boundary, at the initial time, or at measured points."""
+    """An equation that holds on a part of the boundary, at the initial time, or at measured points.
+
+    Attributes:
+        measured: all points and data where they are given rather than drawn.
+    """
 
     name: str
     kind: Literal["initial", "boundary", "data"]
     residual: Residual
     sample: Sampler
+    measured: Points | None = None
