@@ -29,7 +29,7 @@ def reproduce(
         bool, typer.Option("--shown", help="run nothing; make tables and figures of the runs that are there")
     ] = False,
     from_data: Annotated[
-        Path | None, folder_option("make tables and figures of the data in this folder; nothing is trained")
+        Path | None, folder_option("make tables, figures and report of the data in this folder; nothing is trained")
     ] = None,
     workers: Workers = None,
     device: Annotated[str | None, typer.Option(help=Settings.model_fields["device"].description)] = None,
@@ -42,10 +42,14 @@ def reproduce(
 
     Example: dudx reproduce table-poisson fig-4 --profile cpu
     """
+    from dudx.lab.paper.report import redraw, several
     from dudx.lab.paper.reproduction import command
 
     if list_:
         show_names("experiment", command.titles())
+    elif from_data is not None and not experiments and several(from_data):
+        for path in redraw(from_data, out or from_data):
+            console.print(f"Written: {path}")
     elif from_data is not None:
         command.redraw(experiments or [], from_data, out or from_data)
     else:
@@ -59,10 +63,12 @@ def reproduce(
 
 
 @app.command()
-def report(folder: Annotated[Path, typer.Argument(help="the folder of a reproduction")]) -> None:
+def report(
+    folder: Annotated[Path, typer.Argument(help="the folder of a reproduction, or that of `protocol` and `cpu`")],
+) -> None:
     """Write a report of a reproduction, as Markdown and as one HTML page: what held, every table and figure.
 
-    Example: dudx report results/cpu
+    Example: dudx report results
     """
     from dudx.lab.paper.report import write_report
 

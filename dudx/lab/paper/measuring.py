@@ -43,7 +43,8 @@ class Measuring:
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             text=True,
-            env=os.environ | {"PYTHONPATH": path, "OMP_NUM_THREADS": "1"},
+            # A compiler with processes of its own would outlive the measurement that it was started by.
+            env=os.environ | {"PYTHONPATH": path, "OMP_NUM_THREADS": "1", "TORCHINDUCTOR_COMPILE_THREADS": "1"},
             start_new_session=True,
         )
         return self

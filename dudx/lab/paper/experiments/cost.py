@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -24,20 +25,34 @@ def _itself(model: nn.Module, x: Tensor) -> Model:
     return model
 
 
-#: Way to what it makes of a network and a batch, every step anew as in training, and the engine.
-WAYS: dict[str, tuple[Callable[[nn.Module, Tensor], Model], dudx.Engine]] = {
-    "batched AD": (_itself, dudx.AD(coupled="ignore")),
-    "per-sample AD": (_itself, dudx.PerSampleAD(method="loop")),
-    "FD": (_itself, dudx.FD(_STEP, coupled="ignore")),
-    "Taylor": (_itself, dudx.Taylor()),
-    "isolated AD": (dudx.isolate, dudx.AD()),
-    "isolated FD": (dudx.isolate, dudx.FD(_STEP)),
-    "isolated Taylor": (dudx.isolate, dudx.Taylor()),
+@dataclass(frozen=True)
+class Way:
+    """What is made of a network and a batch, every step anew as in training, the engine, and how it is run."""
+
+    seen: Callable[[nn.Module, Tensor], Model]
+    engine: dudx.Engine
+    compiled: bool = False
+    sliced: bool = False
+
+
+WAYS = {
+    "batched AD": Way(_itself, dudx.AD(coupled="ignore")),
+    "per-sample AD": Way(_itself, dudx.PerSampleAD(method="loop")),
+    "FD": Way(_itself, dudx.FD(_STEP, coupled="ignore")),
+    "Taylor": Way(_itself, dudx.Taylor()),
+    "AD in slices": Way(_itself, dudx.AD(), sliced=True),
+    "FD in slices": Way(_itself, dudx.FD(_STEP), sliced=True),
+    "Taylor in slices": Way(_itself, dudx.Taylor(), sliced=True),
+    "Taylor compiled": Way(_itself, dudx.Taylor(), compiled=True),
+    "Taylor compiled in slices": Way(_itself, dudx.Taylor(), compiled=True, sliced=True),
+    "isolated AD": Way(dudx.isolate, dudx.AD()),
+    "isolated FD": Way(dudx.isolate, dudx.FD(_STEP)),
+    "isolated Taylor": Way(dudx.isolate, dudx.Taylor()),
 }
 _PAPERS = ("batched AD", "per-sample AD", "FD")
 #: Samples of the plain network are independent, so there is nothing to isolate.
 LADDERS = {
-    "mlp": (*_PAPERS, "Taylor"),
+    "mlp": (*_PAPERS, *(way for way in WAYS if way not in _PAPERS and "isolated" not in way)),
     "batchnorm": (*_PAPERS, "isolated AD", "isolated FD", "isolated Taylor"),
     "attention": (*_PAPERS, "isolated AD", "isolated FD", "isolated Taylor"),
 }
@@ -61,7 +76,9 @@ def measure(
         return _step(network, way, batch, width, depth, device)
 
     # Before anything is computed here, and in_own_process: memory is measured with another allocator than time.
-    space = in_own_process(lambda: _space(make, memory_cap, device))
+    # What a compiler needs for itself is no part of a step, so that its memory is compared in the end, and not capped.
+    cap = None if WAYS[way].compiled else memory_cap
+    space = in_own_process(lambda: _space(make, memory_cap, device, cap))
     return space if space["status"] != "ok" else {**_time(make, seconds), **space}
 
 
@@ -70,22 +87,35 @@ def _step(network: str, way: str, batch: int, width: int, depth: int, device: st
     maker = networks()[network]
     model = maker(2, **sizes_taken(maker, width, depth)).to(device)
     x = (2 * torch.rand(batch, 2) - 1).to(device)
-    seen, engine = WAYS[way]
+    chosen = WAYS[way]
     operators = [dudx.D(0), dudx.D(1), dudx.D(0, 0), dudx.D(1, 1)]
+    residual = dudx.Residual(lambda u: (u.x, u.y, u.xx, u.yy), inputs=("x", "y"), compile=chosen.compiled)
+    rows = chosen.engine.rows(x, operators) if chosen.sliced else 1
+    chunk = dudx.suggested_chunk(model, device, rows) if chosen.sliced else None
+
+    def loss(part: Tensor) -> Tensor:
+        if chosen.compiled:
+            derivatives = residual(model, part, chosen.engine)
+        else:
+            derivatives = dudx.evaluate(chosen.seen(model, part), part, operators, chosen.engine)
+        return torch.stack(list(derivatives)).sum(0).square().mean()
 
     def step() -> None:
         model.zero_grad(set_to_none=True)
-        derivatives = dudx.evaluate(seen(model, x), x, operators, engine)
-        torch.stack(derivatives).sum(0).square().mean().backward()
+        if chunk is None:
+            loss(x).backward()
+        else:
+            dudx.backward(loss, x, chunk)
         if device == "cuda":
             torch.cuda.synchronize()
 
     return step
 
 
-def _space(make: Callable[[], Callable[[], None]], cap: int, device: str) -> dict[str, Any]:
+def _space(make: Callable[[], Callable[[], None]], cap: int, device: str, enforced: int | None) -> dict[str, Any]:
     """The peak memory of a step, or that it is above the cap."""
-    _cap(device, cap)
+    if enforced is not None:
+        _cap(device, enforced)
     try:
         megabytes = peak_megabytes(make, device)
     except (MemoryError, RuntimeError) as error:
@@ -136,10 +166,12 @@ def _out_of_memory(error: Exception) -> bool:
 def measurements(profile: Profile) -> list[Measurement]:
     """For each network and way the batches from small to large; where one goes wrong the larger ones are not tried."""
     plan = profile.cost.model_dump()
-    smallest, largest, patience = plan.pop("smallest"), plan.pop("largest"), plan.pop("patience")
+    smallest, largest, patience, with_compiled = (
+        plan.pop(key) for key in ("smallest", "largest", "patience", "compiled")
+    )
     found = []
     for network, ways in LADDERS.items():
-        for way in ways:
+        for way in (way for way in ways if with_compiled or not WAYS[way].compiled):
             batch, before = smallest, None
             while batch <= largest:
                 arguments = {"network": network, "way": way, "batch": batch, "device": profile.device, **plan}

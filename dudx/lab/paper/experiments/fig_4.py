@@ -25,6 +25,11 @@ _STYLES = {
     "per-sample AD": ("0.55", "X", "--"),
     "FD": (plots.COLOURS[0], "s", "-"),
     "Taylor": (plots.COLOURS[3], "v", "-"),
+    "AD in slices": (plots.COLOURS[6], "o", ":"),
+    "FD in slices": (plots.COLOURS[0], "s", ":"),
+    "Taylor in slices": (plots.COLOURS[3], "v", ":"),
+    "Taylor compiled": (plots.COLOURS[1], "P", "-"),
+    "Taylor compiled in slices": (plots.COLOURS[1], "P", ":"),
     "isolated AD": (plots.COLOURS[2], "o", ":"),
     "isolated FD": (plots.COLOURS[5], "s", ":"),
     "isolated Taylor": (plots.COLOURS[3], "v", ":"),
@@ -162,13 +167,14 @@ def _figure(data: Data, path: Path) -> None:
                     points = {b: p for b, p in _measured(ladders.get((network, way))).items() if p[key] is not None}
                     values = [max(factor * point[key], 1e-2) for point in points.values()]
                     style = {"color": colour, "marker": marker, "linestyle": line, "markersize": 4}
-                    ax.plot(list(points), values, label=way, **style)
+                    if points:
+                        ax.plot(list(points), values, label=way, **style)
                 if drawn(ax):
                     ax.set_xscale("log", base=2)
                     ax.set_yscale("log")
                 ax.set(xlabel="batch" if row else "", ylabel="" if column else label, title="" if row else title)
-        handles, labels = axes[0][1].get_legend_handles_labels()
-        figure.legend(handles, labels, loc="outside lower center", ncols=7, handlelength=3)
+        entries = {label: line for ax in axes[0] for line, label in zip(*ax.get_legend_handles_labels(), strict=True)}
+        figure.legend(list(entries.values()), list(entries), loc="outside lower center", ncols=6, handlelength=3)
 
 
 def _claims(data: Data) -> list[Claim]:

@@ -64,6 +64,7 @@ class Cost(_Sizes):
     threads: int = 1
     memory_cap: int = Field(description="MiB that a step may take")
     seconds: float = Field(description="how long each point is measured, at least one step")
+    compiled: bool = Field(False, description="also what is compiled, which takes a while each time")
     patience: float = Field(description="larger batches are not tried once a step takes this many seconds")
 
 

@@ -15,7 +15,7 @@ from dudx.lab.paper.report.document import Document, Judged, Part, Section
 from dudx.lab.paper.report.html import page
 from dudx.lab.paper.report.parts import PARTS, Source
 from dudx.lab.paper.report.summary import overview_of, summary_table
-from dudx.lab.paper.reproduction import present, with_data
+from dudx.lab.paper.reproduction import from_data, present, with_data
 
 PAPER = (
     "M. J. Mikulski and T. Uhl, “Derivative Computation in PINNs: Automatic Differentiation, Finite Differences and "
@@ -34,19 +34,32 @@ METHOD = (
 )
 
 
-def write_report(folder: Path) -> list[Path]:
+def several(folder: Path) -> bool:
+    """Whether a folder is not that of a reproduction, but holds such folders."""
+    return not (folder / "data").exists() and any((folder / name / "data").exists() for name in ("protocol", "cpu"))
+
+
+def redraw(folder: Path, out: Path) -> list[Path]:
+    """Make all tables, figures and the report again of the data of the reproductions that a folder holds."""
+    written = []
+    for place in sorted(path.parent for path in folder.glob("*/data")):
+        written += from_data(with_data(place), place, out / place.name)
+    return written + write_report(folder, out)
+
+
+def write_report(folder: Path, out: Path | None = None) -> list[Path]:
     """Write report.md and report.html; tables and figures that are missing are made first.
 
     Args:
         folder: of a reproduction, or one that holds those of the profiles `protocol` and `cpu`: then the report has
             three parts.
+        out: where to write it, if not there. Its links are those of a page in the folder.
     """
-    several = not (folder / "data").exists() and any((folder / name / "data").exists() for name in ("protocol", "cpu"))
-    report = _of_several(folder) if several else _of_one(folder)
+    report = _of_several(folder) if several(folder) else _of_one(folder)
     texts = {"report.md": report.markdown(folder), "report.html": page(report)}
     for name, text in texts.items():
-        write(folder / name, text.encode())
-    return [folder / name for name in texts]
+        write((out or folder) / name, text.encode())
+    return [(out or folder) / name for name in texts]
 
 
 def _of_one(folder: Path) -> Document:

@@ -48,7 +48,7 @@ def overview(errors: Errors) -> str:
     every = [value for of in errors.values() for seeds, theirs in of.values() for value in (*seeds, theirs) if value]
     if not every:
         return ""
-    width, left, line = 720.0, 118.0, 19.0
+    width, left, line = 480.0, 66.0, 17.0
     low, high = (round_(math.log10(value)) for round_, value in ((math.floor, min(every)), (math.ceil, max(every))))
     axis = _Axis(low, high, left, width - 16)
     parts, top = [], 8.0
@@ -62,7 +62,7 @@ def overview(errors: Errors) -> str:
         for number, (engine, (seeds, theirs)) in enumerate(of.items()):
             middle = top + line * (number + 0.5)
             parts.append(_text(left - 10, middle + 4, engine, "tick", "end"))
-            parts += [f'<circle cx="{axis.of(v):.1f}" cy="{middle:.1f}" r="4" class="dot seed"/>' for v in seeds]
+            parts += [f'<circle cx="{axis.of(v):.1f}" cy="{middle:.1f}" r="3.5" class="dot seed"/>' for v in seeds]
             if seeds:
                 at = axis.of(statistics.median(seeds))
                 parts.append(_line(at, middle - 7, at, middle + 7, "median"))
@@ -92,7 +92,7 @@ def _kept(value: float) -> float:
 
 
 def _times(value: float) -> str:
-    return f"{value:.2g}×" if value < 100 else f"{value:.0f}×"
+    return f"{value:.2g}×" if value < 99.5 else f"{value:.0f}×"
 
 
 def _anchor(x: float, edge: float) -> str:

@@ -26,7 +26,7 @@ th[aria-sort=ascending] button::after { content: " ▲"; } th[aria-sort=descendi
 .undecided { color: var(--open); }
 figure { margin: 1rem 0; }
 img { max-width: 100%; height: auto; background: #fff; padding: .5rem; border-radius: .3rem; }
-svg { display: block; width: 100%; height: auto; } svg.ratio { max-width: 22rem; } svg.overview { max-width: 48rem; }
+svg { display: block; width: 100%; height: auto; } svg.ratio { max-width: 22rem; } svg.overview { max-width: 42rem; }
 svg text { fill: var(--ink); font: 12px system-ui, sans-serif; } svg .name { font-weight: 600; }
 svg .grid { stroke: var(--line); } svg .one { stroke: var(--open); stroke-dasharray: 3 3; }
 svg .interval { stroke: var(--dot); stroke-width: 3; stroke-linecap: round; } svg .dot { fill: var(--dot); }
