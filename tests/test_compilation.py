@@ -62,6 +62,7 @@ def test_derivatives_of_derivatives_compile(name):
         assert torch.allclose(compiled.loss(model, x, engine), expected, rtol=1e-8)
 
 
+@pytest.mark.usefixtures("only_traced")
 def test_another_step_is_not_another_graph():
     model, x = network(), torch.rand(16, 2, dtype=torch.float64)
     residual = Residual(burgers, ("x", "t"), compile=True)
@@ -95,6 +96,7 @@ def test_a_compiler_that_fails_without_a_word_is_gone_without(monkeypatch):
         assert Compiled()("key", lambda model, x: x, network(), 3) == 3
 
 
+@pytest.mark.usefixtures("only_traced")
 def test_numbers_that_the_residual_reads_may_change():
     model, x = network(), torch.rand(16, 2, dtype=torch.float64)
     read = {"in a product": 1.0, "beside an operator": 1.0}
@@ -109,6 +111,7 @@ def test_numbers_that_the_residual_reads_may_change():
         assert torch.allclose(compiled.loss(model, x, dudx.Taylor()), expected, rtol=1e-12), changed
 
 
+@pytest.mark.usefixtures("only_traced")
 def test_data_may_come_in_any_order():
     model = network()
     x, a, b = torch.rand(3, 16, 2, dtype=torch.float64)
@@ -117,6 +120,7 @@ def test_data_may_come_in_any_order():
     assert torch.equal(equation.loss(model, x, dudx.Taylor(), b=b, a=a), first)
 
 
+@pytest.mark.usefixtures("only_traced")
 def test_a_call_in_many_variables_checks_no_plan_number_by_number(monkeypatch):
     checked = []
 
@@ -135,6 +139,7 @@ def test_a_call_in_many_variables_checks_no_plan_number_by_number(monkeypatch):
     assert len(kept) < 150  # with the plan there are more than 30 for each of its parts
 
 
+@pytest.mark.usefixtures("only_traced")
 def test_another_shape_is_compiled_anew():
     model, residual = network(), Residual(burgers, ("x", "t"), compile=True)
     for size in (16, 24):
@@ -241,6 +246,7 @@ def test_many_keys_of_one_function_have_a_graph_each(monkeypatch):
                 assert compiled(factor, lambda model, x, factor=factor: factor * x, model, torch.ones(())) == factor
 
 
+@pytest.mark.usefixtures("only_traced")
 def test_a_copy_makes_graphs_of_its_own():
     residual = Residual(burgers, ("x", "t"), compile=True)
     residual.loss(network(), torch.rand(16, 2, dtype=torch.float64), dudx.Taylor())

@@ -45,6 +45,7 @@ def test_the_cost_does_not_grow_with_the_dimension():
     assert rows[10] == rows[1000] == [7 * 8]
 
 
+@pytest.mark.usefixtures("only_traced")
 @pytest.mark.parametrize("compile", [False, True])
 def test_inside_a_residual_each_call_draws_anew(compile):
     dimensions = 20
