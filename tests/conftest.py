@@ -1,5 +1,8 @@
+import gc
 import os
 import signal
+import sys
+from functools import partial
 
 import pytest
 import torch
@@ -8,6 +11,11 @@ from hypothesis import settings
 # A shell that starts the tests in the background lets them ignore Ctrl-C, which some of them are about.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
+
+# Modules are kept as they were compiled, also where the environment asks for nothing to be written: the processes that
+# the tests are spread over and those that they start would compile hundreds of files each.
+sys.dont_write_bytecode = False
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 
 # Tables as wide as they need to be, whatever window the tests are started from.
 os.environ["COLUMNS"] = "160"
@@ -51,6 +59,20 @@ def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line("markers", "slow: takes seconds, by processes of its own or by much work; -m 'not slow'")
 
 
+def pytest_collection_finish() -> None:
+    gc.freeze()  # what there is by now stays, and need not be looked through for what can be freed
+
+
 @pytest.fixture(autouse=True)
 def _seeded():
     torch.manual_seed(0)
+
+
+@pytest.fixture
+def only_traced(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Compiled graphs without the last step, which makes C++ of them and takes most of the time.
+
+    They are traced as always, the backward pass too, and checked at each call. For tests of what is compiled when;
+    what is computed in the end is compared where nothing is left out.
+    """
+    monkeypatch.setattr(torch, "compile", partial(torch.compile, backend="aot_eager"))

@@ -80,14 +80,14 @@ class Variant(nn.Module):
         s = 0.8 * torch.tanh(h.flip(1))
         p = 0.6 + torch.sigmoid(2 * h.roll(1, 1))
         q = h.reshape(-1, 2, 3)
-        m = torch.eye(3, dtype=x.dtype) * 2 + torch.cat([q, s[:, :3].unsqueeze(1)], 1) / 2
-        img = torch.cat([h, s, p[:, :4]], 1).reshape(-1, 1, 4, 4)
-        given = {
-            "h": h, "s": s, "p": p, "q": q, "m": m, "img": img, "big": 2.3 * h + 0.4, "seq": torch.stack([h, p], 1),
-            "z": torch.complex(h, p), "spd": m @ m.mT, **CONSTANTS,
+        m = lambda: torch.eye(3, dtype=x.dtype) * 2 + torch.cat([q, s[:, :3].unsqueeze(1)], 1) / 2  # noqa: E731
+        makers = {
+            "m": m, "spd": lambda: m() @ m().mT, "img": lambda: torch.cat([h, s, p[:, :4]], 1).reshape(-1, 1, 4, 4),
+            "big": lambda: 2.3 * h + 0.4, "seq": lambda: torch.stack([h, p], 1), "z": lambda: torch.complex(h, p),
         }  # fmt: skip
+        made = {name: make() for name, make in makers.items() if name in self.expression.co_names}
         torch.manual_seed(0)
-        u = eval(self.expression, given).reshape(len(x), -1)
+        u = eval(self.expression, {"h": h, "s": s, "p": p, "q": q, **made, **CONSTANTS}).reshape(len(x), -1)
         weights = torch.linspace(0.5, 1.5, u.shape[1], dtype=x.dtype)
         return (u * weights).sum(1, keepdim=True)
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import copy
 import warnings
-from functools import partial
 
 import pytest
 import torch
@@ -23,10 +22,9 @@ def transport(u):
     return u.x + u * u.y
 
 
+@pytest.mark.usefixtures("only_traced")
 @pytest.mark.parametrize("engine", [Taylor(), FD(1e-2)], ids=["Taylor", "FD"])
-def test_one_graph_serves_every_batch(engine, monkeypatch):
-    # Traced as always; only the last step, which makes C++ of the graph and takes most of the time, is left out.
-    monkeypatch.setattr(torch, "compile", partial(torch.compile, backend="aot_eager"))
+def test_one_graph_serves_every_batch(engine):
     models = [network()]
     models.append(copy.deepcopy(models[0]))
     compiled, eager = Residual(transport, ("x", "y"), compile=True), Residual(transport, ("x", "y"))

@@ -71,7 +71,7 @@ def test_a_training_step_differentiates_all_parameters_whatever_the_parts_are_ca
     assert len(_parameters(isolate(model, x))) == 4
 
 
-def test_a_large_batch_is_timed_in_slices_and_compiled_graphs_too():
+def test_a_large_batch_is_timed_in_slices_and_compiled_graphs_too(only_traced):
     model = nn.Sequential(nn.Linear(2, 512), nn.Tanh(), nn.Linear(512, 1))
     ranked = recommend(model, torch.rand(1024, 2), [Laplacian()], repeats=1, compile=True)
     by_name = {c.name: c for c in ranked}

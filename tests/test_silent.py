@@ -578,7 +578,7 @@ def test_nothing_of_the_process_changes_while_networks_are_looked_at():
 # -- compiled graphs ---------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.slow
+@pytest.mark.usefixtures("only_traced")
 @pytest.mark.parametrize("fresh", ["lambda", "method"])
 def test_a_network_that_is_written_anew_at_each_call_is_compiled_once(fresh):
     a, _, c = _layers()
@@ -592,7 +592,7 @@ def test_a_network_that_is_written_anew_at_each_call_is_compiled_once(fresh):
     assert heat._compiled.made == 1
 
 
-@pytest.mark.slow
+@pytest.mark.usefixtures("only_traced")
 def test_a_number_that_changes_is_named_as_the_reason(monkeypatch):
     monkeypatch.setattr("dudx.compile.graphs._TOLD", 3)
     monkeypatch.setattr("dudx.compile.graphs._MOST", 3)

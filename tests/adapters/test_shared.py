@@ -55,6 +55,7 @@ class Hard(torch.nn.Module):
         return hard + torch.sin(x.extract(["y", "x"]))[:, :1] - (1 - x.extract("x"))
 
 
+@pytest.mark.usefixtures("only_traced")
 @pytest.mark.parametrize(("engine", "compile"), [(AD(), False), (Taylor(), False), (Taylor(), True)])
 def test_a_network_may_ask_for_columns_by_name(engine, compile):
     residual = Residual(lambda u: u.xx + u.yy, inputs=("x", "y"), compile=compile)

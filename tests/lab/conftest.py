@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import runpy
 import subprocess
 import sys
 from collections.abc import Callable
@@ -27,6 +28,19 @@ def dudx(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) ->
         with pytest.raises(SystemExit) as stop:
             cli.main()
         return int(stop.value.code or 0), *capsys.readouterr()
+
+    return called
+
+
+@pytest.fixture
+def script(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Callable[..., str]:
+    """A file run as a program, in this process, and what it printed."""
+
+    def called(path: Path, *arguments: object) -> str:
+        monkeypatch.setattr(sys, "argv", [str(path), *map(str, arguments)])
+        capsys.readouterr()
+        runpy.run_path(str(path), run_name="__main__")
+        return capsys.readouterr().out
 
     return called
 

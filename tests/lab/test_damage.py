@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 import torch
 from damage import USES, Workshop, told
+from matplotlib.figure import Figure
 
 from dudx.errors import InputError
 from dudx.lab import plots, storage, train
@@ -105,6 +106,8 @@ def test_the_table_of_a_run_that_was_killed_is_compared_with_its_checkpoint(work
 
 def test_a_look_at_a_run_imports_nothing(workshop: Workshop, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A folder from elsewhere, whose settings name modules of the folder one stands in."""
+    # Pictures are put together and not painted, which takes a second and imports what it always does.
+    monkeypatch.setattr(Figure, "savefig", lambda self, path, **_: Path(path).touch())
     folder = tmp_path / "foreign"
     shutil.copytree(workshop.runs["ended"], folder)
     (folder / SUMS).unlink()

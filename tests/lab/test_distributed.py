@@ -92,23 +92,30 @@ def free_port() -> str:
         return str(taken.getsockname()[1])
 
 
-@pytest.fixture(scope="module")
-def together(tmp_path_factory: pytest.TempPathFactory) -> dict:
-    """What the first of two processes found; the second kills itself in the end."""
-    folder = tmp_path_factory.mktemp("together")
-    (folder / "together.py").write_text(TOGETHER)
+def two_processes(*words: str) -> tuple[list[int], str]:
+    """The exit codes of two processes that know of each other as those of torchrun do, and what they said."""
     shared = {"WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": free_port()}
     processes = [
         subprocess.Popen(
-            [sys.executable, str(folder / "together.py"), str(folder / "found.pt"), str(Path(__file__).parent)],
+            [sys.executable, *words],
             env=environment(RANK=str(rank), LOCAL_RANK=str(rank), **shared),
+            stdout=subprocess.DEVNULL,
             stderr=subprocess.PIPE,
             text=True,
         )
         for rank in range(2)
     ]
     said = [process.communicate(timeout=120)[1] for process in processes]
-    assert [process.returncode for process in processes] == [0, -signal.SIGKILL], "\n".join(said)
+    return [process.returncode for process in processes], "\n".join(said)
+
+
+@pytest.fixture(scope="module")
+def together(tmp_path_factory: pytest.TempPathFactory) -> dict:
+    """What the first of two processes found; the second kills itself in the end."""
+    folder = tmp_path_factory.mktemp("together")
+    (folder / "together.py").write_text(TOGETHER)
+    codes, said = two_processes(str(folder / "together.py"), str(folder / "found.pt"), str(Path(__file__).parent))
+    assert codes == [0, -signal.SIGKILL], said
     return torch.load(folder / "found.pt")
 
 
@@ -182,14 +189,8 @@ def test_second_order_by_two_processes_is_that_of_one(tmp_path: Path) -> None:
     train(make_settings("burgers", "smoke", **options), tmp_path / "one")
     given = [word for key, value in options.items() for word in (f"--{key.replace('_', '-')}", str(value))]
     arguments = ["-m", "dudx.lab.cli", "train", "burgers", "--profile", "smoke", *given, "--out", str(tmp_path / "two")]
-    done = subprocess.run(
-        [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", *arguments],
-        env=environment(),
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr
+    codes, said = two_processes(*arguments)
+    assert codes == [0, 0], said
     one, two = (storage.read_table(tmp_path / run / "metrics.csv") for run in ("one", "two"))
     for mine, theirs in zip(one, two, strict=True):
         # Sums in another order, whose last digits a dozen steps have multiplied.

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import json
 import math
-import subprocess
-import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -263,16 +262,12 @@ def test_a_run_ends_with_the_last_step_of_its_points(tmp_path: Path) -> None:
     assert (result["stopped"], result["epochs"]) == ("seconds", 7)
 
 
-@pytest.mark.slow
-def test_the_benchmark_runs_and_does_not_run_again(tmp_path: Path) -> None:
-    script = Path(__file__).parents[2] / "benchmarks" / "time_to_accuracy.py"
-    command = [sys.executable, str(script), "--smoke", "--seeds", "1", "--problems", "poisson", "--optimizers", "lm"]
-    command += ["adam", "--engines", "taylor", "fd", "--out", str(tmp_path)]
+def test_the_benchmark_runs_and_does_not_run_again(script: Callable[..., str], tmp_path: Path) -> None:
+    benchmark = Path(__file__).parents[2] / "benchmarks" / "time_to_accuracy.py"
+    options = "--smoke --seeds 1 --problems poisson --optimizers lm adam --engines taylor fd --out"
     times = []
     for _ in range(2):
-        done = subprocess.run(command, capture_output=True, text=True, check=False)
-        assert done.returncode == 0, done.stderr
-        assert "poisson: relative L2" in done.stdout
+        assert "poisson: relative L2" in script(benchmark, *options.split(), tmp_path)
         times.append({file: file.stat().st_mtime_ns for file in tmp_path.glob("*.json")})
     assert times[0] == times[1]
     assert len(times[0]) == 4

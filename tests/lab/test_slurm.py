@@ -8,6 +8,7 @@ import pytest
 
 from dudx.errors import InputError
 from dudx.lab.sweep import grid, run_sweep
+from dudx.lab.sweep.runs import execute
 from dudx.lab.sweep.slurm_workers import parsed
 
 TINY = {"width": 4, "depth": 1, "batch": 16, "boundary_batch": 8, "epochs": 3, "optimizer": "adam", "engine": "taylor"}
@@ -24,7 +25,7 @@ def test_what_is_asked_of_slurm() -> None:
 def test_jobs_end_with_the_numbers_of_this_machine(tmp_path: Path) -> None:
     pytest.importorskip("submitit", reason="pip install 'dudx[cluster]'")
     runs = grid("smoke", problem=["poisson"], seed=[0, 1], **TINY)
-    here = run_sweep(runs, tmp_path / "here", workers=1)
+    here = [execute(run, tmp_path / "here" / run.name) for run in runs]
     jobs = run_sweep(runs, tmp_path / "jobs", slurm={"cluster": "local", "timeout_min": 10})
     assert [outcome.status for outcome in jobs] == ["finished", "finished"]
     assert [o.result["loss"] for o in jobs if o.result] == [o.result["loss"] for o in here if o.result]

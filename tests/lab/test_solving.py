@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import json
 import math
-import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from commands import Said
 
 import dudx
 from dudx.errors import InputError
@@ -27,10 +28,6 @@ from dudx.lab.solving import call, windows
 F64 = torch.float64
 TINY = {"width": 6, "depth": 2, "batch": 60, "boundary_batch": 30, "initial_batch": 30, "quiet": True}
 GALLERY = Path(__file__).parents[2] / "examples" / "gallery"
-
-
-def run_command(*words: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run([sys.executable, "-m", "dudx.lab.cli", *words], capture_output=True, text=True, check=False)
 
 
 def plate() -> Problem:
@@ -238,14 +235,17 @@ def test_windows_are_used_where_one_network_is_lost(lost: bool, monkeypatch: pyt
 # -- commands ----------------------------------------------------------------------------------------------------------
 
 
-def test_a_new_file_is_a_problem_that_trains(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_new_file_is_a_problem_that_trains(
+    dudx: Callable[..., Said], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.chdir(tmp_path)
-    assert run_command("new", "my_plate").returncode == 0
-    again = run_command("new", "my_plate")
-    assert again.returncode == 1
-    assert "already" in again.stderr
-    done = run_command("train", "my_plate:problem", "--profile", "smoke", "--epochs", "2", "--out", "run")
-    assert done.returncode == 0, done.stderr
+    monkeypatch.syspath_prepend(tmp_path)  # as the program itself does, but for this test only
+    assert dudx("new", "my_plate")[0] == 0
+    code, _, said = dudx("new", "my_plate")
+    assert code == 1
+    assert "already" in said
+    code, _, said = dudx("train", "my_plate:problem", "--profile", "smoke", "--epochs", "2", "--out", "run")
+    assert code == 0, said
     assert json.loads((tmp_path / "run" / "result.json").read_text())["status"] == "finished"
 
 

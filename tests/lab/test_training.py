@@ -4,7 +4,6 @@ import json
 import math
 import os
 import warnings
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -106,11 +105,10 @@ def test_slices_give_the_gradient_of_the_whole_batch(engine: str) -> None:
         assert (whole - sliced).abs().max() < tolerance * (1 + whole.abs().max())
 
 
+@pytest.mark.usefixtures("only_traced")
 @pytest.mark.parametrize("engine", ["taylor", "sfd"])
 @pytest.mark.parametrize("name", problems())
-def test_every_part_of_the_loss_compiles(name: str, engine: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    # What the compiler's last stage makes of a graph is not ours to test, and takes most of the time.
-    monkeypatch.setattr(torch, "compile", partial(torch.compile, backend="aot_eager"))
+def test_every_part_of_the_loss_compiles(name: str, engine: str) -> None:
     gradients = []
     for compile in (False, True):
         settings = make_settings(name, "smoke", engine=engine, compile=compile, dtype="float64")
