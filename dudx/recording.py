@@ -76,6 +76,22 @@ class Request:
         """Whether the next call can use it: not where directions are drawn, or computed by the function itself."""
         return not self.drawn and self.directions is not None
 
+    def orders(self, outputs: Sequence[str]) -> dict[str, dict[str, int]]:
+        """Of each output that is asked for, the highest order of a derivative along each input."""
+        found: dict[str, dict[str, int]] = {}
+        for linear in self.asked:
+            for number, operator in linear.operators.items():
+                of = found.setdefault(outputs[number], {})
+                for term in operator.expanded(len(self.inputs)).terms:
+                    for axis, name in enumerate(self.inputs):
+                        if isinstance(term, Directional):
+                            order = term.order if bool(term.direction[:, axis].any()) else 0
+                        else:
+                            order = term.axes.count(axis)
+                        if order:
+                            of[name] = max(order, of.get(name, 0))
+        return found
+
     def fitting(self, x: Tensor) -> Request:
         """The request itself, if its directions fit the points."""
         if self.directions is None or self.directions or self.drawn:

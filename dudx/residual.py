@@ -26,10 +26,10 @@ from dudx.linear import Linear
 from dudx.network.ensemble import Ensemble
 from dudx.network.given import with_data
 from dudx.network.joined import Joined
-from dudx.operators import D, Directional, Operator
+from dudx.operators import D, Operator
 from dudx.private_torch import mapped
 from dudx.recording import OtherRequestError, Recorder, Replay, Request
-from dudx.spelling import data_names, input_names, parameters_of
+from dudx.spelling import data_names, input_names, networks_last, parameters_of
 
 #: One tensor for one equation, a tuple of them for several.
 Result = TypeVar("Result", bound=Tensor | tuple[Tensor, ...])
@@ -110,14 +110,8 @@ class Residual(Generic[Result]):
         if self.networks and self.functions:
             raise InputError("Networks beside a model of many functions are not known; make one network of them.")
         self.outputs, arguments = parameters_of(function, {*self.inputs, *self.data})
-        unknown = self.networks.keys() - set(self.outputs)
-        if unknown or len(self.networks) == len(self.outputs):
-            raise InputError(
-                f"Networks are named after parameters of the function, beside one for the model's output; got "
-                f"{sorted(self.networks)} for ({', '.join(self.outputs)})."
-            )
-        # Their columns come after those of the model.
-        self.outputs = (*(name for name in self.outputs if name not in self.networks), *self.networks)
+        # The columns of networks come after those of the model.
+        self.outputs = networks_last(self.outputs, self.networks)
         #: Models together with the networks, which pass as one.
         self._joined: weakref.WeakKeyDictionary[Any, Joined] = weakref.WeakKeyDictionary()
         self._columns = {name: i for i, name in enumerate(self.inputs) if name in arguments}
@@ -141,19 +135,7 @@ class Residual(Generic[Result]):
         An output of which only the value is asked for has no orders, and one that is not used at all is left out.
         """
         x = self._points(x)
-        found: dict[str, dict[str, int]] = {}
-        for linear in (self._known(x, data) or self._recorded(x, data)).asked:
-            for number, operator in linear.operators.items():
-                of = found.setdefault(self.outputs[number], {})
-                for term in operator.expanded(len(self.inputs)).terms:
-                    for axis, name in enumerate(self.inputs):
-                        if isinstance(term, Directional):
-                            order = term.order if bool(term.direction[:, axis].any()) else 0
-                        else:
-                            order = term.axes.count(axis)
-                        if order:
-                            of[name] = max(order, of.get(name, 0))
-        return found
+        return (self._known(x, data) or self._recorded(x, data)).orders(self.outputs)
 
     def __call__(self, model: Model, x: Tensor, engine: Engine, **data: Tensor) -> Result:
         """The residual at the points, (B, 1), or a tuple of them; differentiable in the parameters."""

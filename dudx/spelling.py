@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 import numbers
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from typing import Any
 
 from torch import Tensor
@@ -60,6 +60,16 @@ def parameters_of(function: Callable[..., Any], known: set[str]) -> tuple[tuple[
     if not outputs:
         raise InputError("A residual needs at least one parameter that names an output of the network, such as u.")
     return tuple(outputs), tuple(passed)
+
+
+def networks_last(outputs: Sequence[str], networks: Collection[str]) -> tuple[str, ...]:
+    """The outputs, those of networks beside the model at the end."""
+    if set(networks) - set(outputs) or len(networks) == len(outputs):
+        raise InputError(
+            f"Networks are named after parameters of the function, beside one for the model's output; got "
+            f"{sorted(networks)} for ({', '.join(outputs)})."
+        )
+    return (*(name for name in outputs if name not in networks), *networks)
 
 
 def _are_names(names: object) -> bool:
