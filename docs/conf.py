@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import sys
 from pathlib import Path
 
@@ -33,7 +34,7 @@ default_role = "code"
 
 html_theme = "furo"
 html_title = f"dudx {version}"
-html_extra_path = ["../results/cpu/report.html"]
+html_extra_path = ["../results/report.html"]
 html_theme_options = {
     "light_css_variables": {"color-brand-primary": "#1f5fa8", "color-brand-content": "#1f5fa8"},
     "dark_css_variables": {"color-brand-primary": "#7fb2ec", "color-brand-content": "#7fb2ec"},
@@ -54,6 +55,14 @@ def fences(app: object, what: str, name: str, obj: object, options: object, line
     lines[:] = written
 
 
+def with_data(app: object, error: Exception | None) -> None:
+    """The data that the report links to, beside it."""
+    results = ROOT / "results"
+    for folder in results.glob("*/data"):
+        shutil.copytree(folder, Path(app.outdir) / folder.relative_to(results), dirs_exist_ok=True)  # type: ignore[attr-defined]
+
+
 def setup(app: object) -> None:
     """Before Google's sections are understood, at the priority 500."""
     app.connect("autodoc-process-docstring", fences, priority=400)  # type: ignore[attr-defined]
+    app.connect("build-finished", with_data)  # type: ignore[attr-defined]

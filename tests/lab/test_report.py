@@ -97,6 +97,8 @@ def test_verdicts_of_comparisons() -> None:
     assert [claims.smaller(much).verdict, claims.larger(much).verdict] == ["did not hold", "held"]
     assert [claims.smaller(a_little).verdict, claims.larger(a_little).verdict] == ["did not hold", "did not hold"]
     assert [judged(loose, complete=False).verdict for judged in (claims.smaller, claims.larger)] == ["undecided"] * 2
+    two = compare({0: 1.0, 1: 1.1}, {0: 1.0, 1: 1.1})
+    assert [claims.same(two, complete=all_there).verdict for all_there in (True, False)] == ["held", "undecided"]
     # Seeds that are missing do not matter where those that are there exclude what is claimed.
     assert claims.smaller(a_little, claimed=0.8, complete=False).verdict == "did not hold"
     assert claims.larger(a_little, claimed=3.0, complete=False).verdict == "did not hold"

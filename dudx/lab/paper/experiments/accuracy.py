@@ -192,7 +192,9 @@ def _figure(data: Data, problem: str, path: Path) -> None:
     """Every seed a dot, its median a bar, the published mean a diamond; beside them the way there."""
     found, theirs = _Errors(data), published(f"table-{problem}")
     measure: looks.Measure = "cpu_seconds" if "cpu_seconds" in found.ends else "epoch"
-    with panels(path, 1, 2, (10, 3.6)) as (_, ((dots, ways),)):
+    columns = 2 if any(found.way(row["name"]) for row in found.rows) else 1
+    with panels(path, 1, columns, (5 * columns, 3.6)) as (_, (axes,)):
+        dots = axes[0]
         for height, engine in enumerate(found.engines):
             colour, marker = engine_style(engine)
             errors = [100 * error for error in found.last(engine).values()]
@@ -204,13 +206,14 @@ def _figure(data: Data, problem: str, path: Path) -> None:
             for row in found.of(engine):
                 way = [(at, 100 * look.error) for look in found.way(row["name"]) if (at := getattr(look, measure))]
                 if way and row["status"] == "finished":
-                    ways.plot(*zip(*way, strict=True), color=colour, linewidth=0.8, alpha=0.7)
+                    axes[1].plot(*zip(*way, strict=True), color=colour, linewidth=0.8, alpha=0.7)
         dots.set_yticks(range(len(found.engines)), [label(problem, engine) for engine in found.engines])
         dots.invert_yaxis()
         plain_log(dots, y=None)
         dots.set(xlabel="relative L2 error [%]; a mark a seed, a bar the median, ◇ published")
-        plain_log(ways)
-        ways.set(xlabel="CPU seconds" if measure == "cpu_seconds" else "steps", ylabel="relative L2 error [%]")
+        for ways in axes[1:]:
+            plain_log(ways)
+            ways.set(xlabel="CPU seconds" if measure == "cpu_seconds" else "steps", ylabel="relative L2 error [%]")
 
 
 # -- claims ------------------------------------------------------------------------------------------------------------

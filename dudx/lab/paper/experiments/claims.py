@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Literal, NamedTuple, get_args
 
-from dudx.lab.paper.experiments.statistics import LEVEL, SAME, TEST, Comparison, holm
+from dudx.lab.paper.experiments.statistics import FIRST_SEEDS, LEVEL, SAME, TEST, Comparison, holm
 
 Verdict = Literal["held", "held in part", "did not hold", "undecided"]
 VERDICTS: tuple[Verdict, ...] = get_args(Verdict)
@@ -128,12 +128,20 @@ def same(found: Comparison | None, lost: Lost = NONE_LOST, complete: bool = True
 def _same(found: Comparison | None, complete: bool) -> Finding:
     if found is None:
         return Finding("undecided", TOO_FEW)
+    if early := _too_early(found, complete):
+        return early
     alike = found.within(SAME)
     equal: Verdict = "held" if alike else "held in part" if complete else "undecided"
     evidence = f"{found}, {TEST}; a factor of {SAME:g} is {'' if alike else 'not '}excluded"
     if not found.significant:
         return Finding(equal, evidence, found.p)
     return Finding("held in part" if alike else "did not hold", evidence, found.p, equal)
+
+
+def _too_early(found: Comparison, complete: bool) -> Finding | None:
+    """What is said while runs are missing and there are hardly any."""
+    early = not complete and found.pairs < FIRST_SEEDS
+    return Finding("undecided", f"{found}; fewer than {FIRST_SEEDS} seeds as yet") if early else None
 
 
 def smaller(
@@ -174,6 +182,8 @@ def _differs(
         if lost.first == lost.second:
             return Finding("undecided", TOO_FEW)
         return Finding("held" if (lost.first < lost.second) == below else "did not hold", TOO_FEW)
+    if early := _too_early(found, complete):
+        return early
     evidence = f"{found}, {test}"
     if found.significant and (found.ratio < 1) == below:
         small = claimed is not None and abs(math.log(found.ratio)) < SIZE * abs(math.log(claimed))
@@ -198,7 +208,7 @@ def flat(changes: Sequence[Comparison | None], factor: float, complete: bool = T
 
 
 def _flat(change: Comparison | None, factor: float, complete: bool) -> Verdict:
-    if change is None:
+    if change is None or (not complete and change.pairs < FIRST_SEEDS):
         return "undecided"
     if change.within(factor):
         return "held"

@@ -116,7 +116,9 @@ def _files(source: Source, beside: Path) -> list[str]:
 
 def _main(source: Source, beside: Path) -> str:
     """The file that claims are judged by."""
-    return next((path for path in _files(source, beside) if path.endswith("runs.csv")), _files(source, beside)[0])
+    files = _files(source, beside)
+    tables = [path for path in files if path.endswith(".csv")]
+    return next((path for path in tables if path.endswith("runs.csv")), (tables or files)[0])
 
 
 def _section(beside: Path, source: Source) -> Section:
