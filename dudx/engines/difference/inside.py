@@ -14,7 +14,6 @@ from dudx.checks import Model
 from dudx.engines.difference.plan import HALF, Frame, Stencil, Step, bare_request, placed, span, stencil
 from dudx.engines.difference.stencils import reach
 from dudx.errors import InputError
-from dudx.network.pointwise import samples_of
 from dudx.operators import Operator
 
 #: The share of the room up to the boundary that a shrunken stencil takes: rounding must not put its end outside.
@@ -227,26 +226,18 @@ def _groups(
 
 
 def _evaluated(model: Model, x: Tensor, groups: Sequence[_Group]) -> list[Tensor]:
-    """One forward pass over the rows of all groups."""
-    whole = samples_of(model) > 1  # such a model takes rows for all samples, in order
-    rows = []
+    """One forward pass over as many rows for each point as any group has; a row too many lies at the point itself.
+
+    So rows come in blocks of all points, in order, by which whoever looks at rows knows whose they are.
+    """
+    nodes = max(len(group.shifts) for group in groups)
+    shifts = torch.zeros(nodes, *x.shape, dtype=x.dtype, device=x.device)
     for group in groups:
-        shifts = group.shifts.to(x.dtype)
-        if whole and len(groups) > 1:
-            still = torch.zeros(len(shifts), *x.shape, dtype=x.dtype, device=x.device)
-            rows.append(x + still.index_copy(1, group.points, shifts))
-        else:
-            rows.append((x if len(groups) == 1 else x[group.points]) + shifts)
-    sizes = [one.shape[0] * one.shape[1] for one in rows]
-    flat = [one.reshape(-1, x.shape[1]) for one in rows]
-    if len(groups) > 1 and not whole and sum(sizes) % len(x) == 0:
-        # So many rows for each point would be taken for blocks of all points, in order, by what looks at rows only.
-        flat.append(x[:1])
-    u = checks.forward(model, torch.cat(flat))
+        shifts[: len(group.shifts), group.points] = group.shifts.to(x.dtype)
+    u = checks.forward(model, (x + shifts).view(-1, x.shape[1])).unflatten(0, (nodes, len(x)))
     pieces = []
-    for group, values in zip(groups, u[: sum(sizes)].split(sizes), strict=True):
-        if whole and len(groups) > 1:
-            values = values.unflatten(0, (len(group.shifts), len(x)))[:, group.points].flatten(0, 1)
+    for group in groups:
+        values = u[: len(group.shifts), group.points].flatten(0, 1)
         pieces.append(group.layout.combined(values, len(group.points), x.dtype, group.weights, group.scales))
     back = torch.cat([group.points for group in groups]).argsort()
     return [torch.cat(parts)[back] for parts in zip(*pieces, strict=True)]

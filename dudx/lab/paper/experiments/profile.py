@@ -68,6 +68,23 @@ class Cost(_Sizes):
     patience: float = Field(description="larger batches are not tried once a step takes this many seconds")
 
 
+class Methods(_Sizes):
+    """Trainings of seconds by every method, and of questions that need many of them."""
+
+    seeds: int = Field(3, ge=2)
+    steps: int = Field(50, gt=0, description="of Levenberg and Marquardt's method")
+    every: int = Field(25, gt=0, description="steps between calibrations")
+    width: int = 20
+    depth: int = 3
+    batch: int = 400
+    boundary_batch: int = 160
+    initial_batch: int = 80
+    dtype: str = "float32"
+    formats: int = Field(3, ge=2, description="networks on which steps of fourth derivatives are searched")
+    outcomes: int = Field(12, ge=2, description="seeds of short trainings whose outcomes are counted")
+    short: int = Field(300, gt=0, description="epochs of these")
+
+
 class Profile(_Sizes):
     """Everything a reproduction needs to know."""
 
@@ -82,6 +99,7 @@ class Profile(_Sizes):
     picture: dict[str, Any] | None = None
     discrepancy: Discrepancy
     cost: Cost
+    methods: Methods = Methods()
     device: Literal["cpu", "cuda"] = "cpu"
     #: A folder of runs that ended, seen from that of the reproduction; see `dudx.lab.paper.archive`.
     archive: str | None = None

@@ -1,0 +1,255 @@
+"""Every engine on every problem: error, time, memory and rows, with the same network, points and optimizer."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+import dudx
+from dudx.lab import plots
+from dudx.lab.paper.experiments import small
+from dudx.lab.paper.experiments.base import CsvRows, Experiment, Found, Measurement
+from dudx.lab.paper.experiments.data import Data
+from dudx.lab.paper.experiments.pictures import panels, plain_log
+from dudx.lab.paper.experiments.profile import Profile
+from dudx.lab.paper.experiments.statistics import compare
+from dudx.lab.paper.experiments.tables import Cell, Table, percent, scientific
+
+PROBLEMS = {
+    "poisson": "Poisson, square with holes",
+    "burgers": "Burgers",
+    "heat": "heat, plate with holes",
+    "plate": "clamped plate, fourth order",
+    "disc": "Poisson, undefined outside a disc",
+}
+#: How far from the boundary automatic differentiation takes over, and the distance of CAN's neighbours, by the
+#: domain's size; how far Stein's identity smooths, and with how few samples, since rows are what it costs.
+_NEAR, _NEIGHBOURS, _SMOOTHED, _SAMPLES = 0.02, 0.02, 0.05, 8
+
+
+def _size(task: small.Task) -> float:
+    low, high = task.domain.bounds
+    return min(b - a for a, b in zip(low, high, strict=True))
+
+
+def _near_the_boundary(task: small.Task) -> Callable[[torch.Tensor], torch.Tensor]:
+    return lambda x: task.domain.signed_distance(x) > -_NEAR * _size(task)
+
+
+def _by_axis(task: small.Task) -> dudx.Engine:
+    last = task.points.shape[1] - 1
+    return dudx.ByAxis({tuple(range(last)): dudx.FD(), last: dudx.AD()}, other=dudx.AD())
+
+
+#: What each method is called, and how it is made for a problem with a generator of random numbers.
+METHODS: dict[str, tuple[str, Callable[[small.Task, torch.Generator], dudx.Engine]]] = {
+    "ad": ("AD", lambda task, g: dudx.AD()),
+    "taylor": ("Taylor", lambda task, g: dudx.Taylor()),
+    "fd": ("FD", lambda task, g: dudx.FD()),
+    "efd": ("eFD", lambda task, g: dudx.EFD()),
+    "sfd": ("sFD", lambda task, g: dudx.SFD(generator=g)),
+    "by-axis": ("AD along the last axis, FD along others", lambda task, g: _by_axis(task)),
+    "can": ("CAN", lambda task, g: dudx.CAN(_NEIGHBOURS * _size(task))),
+    "cloud": ("Cloud (RBF-FD)", lambda task, g: dudx.Cloud()),
+    "stde": ("STDE, 1 sample", lambda task, g: dudx.STDE(samples=1, generator=g)),
+    "stein": (f"Stein, {_SAMPLES} samples", lambda task, g: dudx.Stein(_SMOOTHED * _size(task), _SAMPLES, generator=g)),
+    "auto": ("Auto", lambda task, g: dudx.Auto()),
+    "fd-inside": ("FD that stays inside", lambda task, g: dudx.FD(inside=task.domain)),
+    "hybrid": (
+        "AD near the boundary, FD inside",
+        lambda task, g: dudx.Where(_near_the_boundary(task), dudx.AD(), dudx.FD()),
+    ),
+}
+
+
+def measure(
+    problem: str, method: str, seed: int, steps: int, every: int, width: int, depth: int, dtype: str,
+    **sizes: int,
+) -> dict[str, Any]:  # fmt: skip
+    """One training, and what the method costs a point."""
+    torch.set_num_threads(1)
+    kind = getattr(torch, dtype)
+    task = small.task(problem, seed, sizes, kind)
+    engine = METHODS[method][1](task, torch.Generator().manual_seed(seed))
+
+    def make() -> torch.nn.Module:
+        return small.network(task, seed, width, depth, kind)
+
+    # Before anything is computed here: memory is measured in a fork of this process.
+    space = small.megabytes(task, make, engine) if seed == 0 else None
+    model = make()
+    found = small.train(task, model, engine, steps, every)
+    if found["status"] == "ok":
+        residual, x, _ = task.draw()[0]
+        asked = residual.operators(x)
+        settled = engine.calibrated(task.ansatz(model), x, asked)
+        found["rows"] = settled.rows(x, asked).kept
+    return {**found, "megabytes": space}
+
+
+def measurements(profile: Profile) -> list[Measurement]:
+    """All methods of a seed before the next seed, so that work which is stopped early compares the methods."""
+    plan = profile.methods.model_dump()
+    seeds = plan.pop("seeds")
+    plan.pop("formats"), plan.pop("outcomes"), plan.pop("short")
+    return [
+        training(problem, method, seed, plan)
+        for seed in range(seeds)
+        for problem in PROBLEMS
+        for method in METHODS
+    ]  # fmt: skip
+
+
+def training(problem: str, method: str, seed: int, plan: Mapping[str, Any]) -> Measurement:
+    """One training; experiments that need the same share it."""
+    arguments = {"problem": problem, "method": method, "seed": seed, **plan}
+    return Measurement(f"methods-{problem}-{method}-{seed}", f"{__name__}:measure", arguments)
+
+
+# -- data ----------------------------------------------------------------------------------------------------------
+
+_NUMBERS = ("seed", "error", "seconds", "rows", "megabytes")
+
+
+def rows(found: Found) -> list[dict[str, Any]]:
+    """A line for each training."""
+    keys = ("problem", "method", "dtype", "seed")
+    return [
+        {
+            **{key: measurement.arguments[key] for key in keys},
+            "status": result["status"],
+            **{key: result.get(key) for key in _NUMBERS[1:]},
+            "reason": result.get("reason", ""),
+        }
+        for measurement, result in found.measured
+        if "method" in measurement.arguments
+    ]
+
+
+def read(data: Data) -> list[dict[str, Any]]:
+    """The trainings."""
+    return data.rows("trainings.csv", ("problem", "method", "dtype", "status"), _NUMBERS)
+
+
+def by_seed(rows: Sequence[Mapping[str, Any]], **chosen: Any) -> dict[int, float]:
+    """The errors of the trainings that came to an end."""
+    mine = [row for row in rows if all(row[key] == value for key, value in chosen.items())]
+    return {int(row["seed"]): row["error"] for row in mine if row["status"] == "ok"}
+
+
+def _collect(found: Found) -> dict[str, CsvRows]:
+    return {"trainings.csv": rows(found)}
+
+
+# -- what a reader sees --------------------------------------------------------------------------------------------
+
+
+def _cell(rows: list[dict[str, Any]], problem: str, method: str) -> dict[str, Any]:
+    mine = [row for row in rows if row["problem"] == problem and row["method"] == method]
+    ok = [row for row in mine if row["status"] == "ok"]
+    if not ok:
+        return {"status": mine[0]["status"], "reason": mine[0]["reason"]}
+    space = [row["megabytes"] for row in ok if row["megabytes"] is not None]
+    return {
+        "status": "ok",
+        "errors": [row["error"] for row in ok],
+        "seconds": statistics.median(row["seconds"] for row in ok),
+        "rows": ok[0]["rows"],
+        "megabytes": space[0] if space else None,
+        "lost": len(mine) - len(ok),
+    }
+
+
+def _table(rows: list[dict[str, Any]], problem: str) -> Table:
+    found = {method: _cell(rows, problem, method) for method in METHODS}
+    ran = {method: cell for method, cell in found.items() if cell["status"] == "ok"}
+    best = {
+        "error": min(statistics.fmean(cell["errors"]) for cell in ran.values()),
+        "seconds": min(cell["seconds"] for cell in ran.values()),
+    }
+    lines: list[list[Cell | str]] = []
+    for method, (label, _) in METHODS.items():
+        cell = found[method]
+        if cell["status"] != "ok":
+            lines.append([label, cell["status"], "-", "-", "-"])
+            continue
+        error = statistics.fmean(cell["errors"])
+        shown = percent(error) + (
+            f" ({percent(min(cell['errors']))} to {percent(max(cell['errors']))})" if len(cell["errors"]) > 1 else ""
+        )
+        lines.append(
+            [
+                label,
+                Cell(shown + (f", {cell['lost']} lost" if cell["lost"] else ""), bold=error == best["error"]),
+                Cell(f"{cell['seconds']:.1f}", bold=cell["seconds"] == best["seconds"]),
+                scientific(cell["megabytes"]),
+                f"{cell['rows']:.0f}",
+            ]
+        )
+    columns = ["method", "relative L2 error (smallest to largest)", "CPU s", "MiB, 4096 points", "rows kept a point"]
+    reasons = dict.fromkeys(f"{METHODS[m][0]}: {c['reason']}" for m, c in found.items() if c["status"] != "ok")
+    return Table(f"{PROBLEMS[problem]}. {_verdict(rows, problem)}", columns, lines, list(reasons), name=problem)
+
+
+def _verdict(rows: list[dict[str, Any]], problem: str) -> str:
+    """Which one wins, in words, from the data."""
+    found = {m: _cell(rows, problem, m) for m in METHODS}
+    ran = {m: c for m, c in found.items() if c["status"] == "ok"}
+    first = min(ran, key=lambda m: statistics.fmean(ran[m]["errors"]))
+    errors = {m: by_seed(rows, problem=problem, method=m) for m in ran}
+    beyond = [
+        m for m in ran if m != first and (c := compare(errors[m], errors[first])) and c.significant and c.ratio > 1
+    ]
+    tied = [m for m in ran if m != first and m not in beyond]
+    quick = min((m for m in (first, *tied)), key=lambda m: ran[m]["seconds"])
+    words = [f"{METHODS[first][0]} has the smallest mean error, {percent(statistics.fmean(ran[first]['errors']))}"]
+    if tied:
+        words.append(f"and {', '.join(METHODS[m][0] for m in tied)} are not worse beyond the noise of the seeds")
+    words.append(f"of these {METHODS[quick][0]} is the fastest, {ran[quick]['seconds']:.1f} s")
+    if lost := [METHODS[m][0] for m in METHODS if m not in ran]:
+        words.append(f"{', '.join(lost)} cannot do it")
+    return "; ".join(words) + "."
+
+
+def _tables(data: Data) -> list[Table]:
+    rows = read(data)
+    there = [problem for problem in PROBLEMS if any(row["problem"] == problem for row in rows)]
+    return [_table(rows, problem) for problem in there if by_seed(rows, problem=problem)]
+
+
+def _figure(data: Data, path: Path) -> None:
+    rows = read(data)
+    marks = "os^DvPX<>pdh*"
+    with panels(path, 2, 3, (13, 8)) as (_, axes):
+        flat = [ax for line in axes for ax in line]
+        for ax, (problem, title) in zip(flat, PROBLEMS.items(), strict=False):
+            for number, (method, (label, _)) in enumerate(METHODS.items()):
+                cell = _cell(rows, problem, method)
+                if cell["status"] != "ok":
+                    continue
+                mean, style = float(np.exp(np.mean(np.log(cell["errors"])))), plots.COLOURS[number % len(plots.COLOURS)]
+                ax.plot(cell["seconds"], mean, marks[number], color=style, label=label, markersize=7)
+                ax.plot([cell["seconds"]] * 2, [min(cell["errors"]), max(cell["errors"])], color=style, linewidth=1)
+            ax.set(title=title, xlabel="CPU seconds", ylabel="relative L2 error")
+            plain_log(ax, x=(), y=None)
+            ax.set_yscale("log")
+        flat[-1].set_axis_off()
+        handles = {label: handle for ax in flat for handle, label in zip(*ax.get_legend_handles_labels(), strict=True)}
+        flat[-1].legend(handles.values(), handles.keys(), loc="center", fontsize=9)
+
+
+EXPERIMENT = Experiment(
+    "methods",
+    "Every method on five problems, with the same small network, points and optimizer",
+    _collect,
+    measurements=measurements,
+    tables=_tables,
+    figure=_figure,
+    note="Not in the paper. Levenberg-Marquardt, one thread; lines go from the best seed to the worst.",
+    place=60,
+)

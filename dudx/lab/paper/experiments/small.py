@@ -1,0 +1,174 @@
+"""Trainings of seconds, for experiments that need many: a problem, a small network, fixed points, one engine."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+import dudx
+from dudx.errors import DudxError
+from dudx.lab.paper.measuring import in_own_process, peak_megabytes
+from dudx.lab.problems import Problem
+from dudx.lab.problems import problem as problem_named
+from dudx.lab.problems.conditions import Dirichlet, Neumann
+from dudx.lab.problems.geometry import Box, Disc, Domain
+from dudx.lab.run.networks import MLP
+from dudx.lab.run.objective import Objective
+from dudx.lab.run.settings import make_settings
+from dudx.lab.sweep.runs import sentence
+from dudx.optim import LevenbergMarquardt, Term
+
+#: Points at which errors are measured, and at which memory is.
+_COMPARED, _WEIGHED = 2000, 4096
+#: Steps between new points.
+_REDRAWN = 25
+#: How many times as many points there are where there is time beside two axes.
+_MORE = 3
+_W = 2 * math.pi
+
+
+Parts = Sequence[tuple[dudx.Residual, Tensor, Mapping[str, Tensor]]]
+
+
+@dataclass(frozen=True)
+class Task:
+    """What is trained: the parts of the loss at their points, and where and with what the network is compared."""
+
+    #: Draws new points: residuals, the equation's first, points and data.
+    draw: Callable[[], Parts]
+    domain: Domain
+    #: What a network is made into: an ansatz that is defined in the domain alone, for instance.
+    ansatz: Callable[[nn.Module], Callable[[Tensor], Tensor]]
+    points: Tensor
+    values: Tensor
+
+    def error(self, network: nn.Module) -> float:
+        """The relative L2 error."""
+        with torch.no_grad():
+            found = self.ansatz(network)(self.points).double()
+        return float((found - self.values).norm() / self.values.norm())
+
+
+def _plate_load(x: Tensor, y: Tensor) -> Tensor:
+    """Under which the deflection is sin² πx sin² πy."""
+    a, b = torch.cos(_W * x), torch.cos(_W * y)
+    return _W**4 / 4 * (4 * a * b - a - b)
+
+
+def _plate() -> Problem:
+    # Divided by its size, so that terms are of the same order.
+    return Problem(
+        lambda u, x, y: (u.xxxx + 2 * u.xxyy + u.yyyy - _plate_load(x, y)) / _W**4,
+        inputs=("x", "y"),
+        domain=Box((0, 0), (1, 1)),
+        conditions=[Dirichlet(u=0.0), Neumann(u=0.0)],
+    )
+
+
+def _at(points: np.ndarray, of: Callable[[Tensor], Tensor], dtype: torch.dtype) -> tuple[Tensor, Tensor]:
+    chosen = torch.as_tensor(points)
+    return chosen.to(dtype), of(chosen.double()).double()
+
+
+def task(name: str, seed: int, sizes: Mapping[str, int], dtype: torch.dtype) -> Task:
+    """A problem of the paper, "plate", or "disc", on which nothing is defined outside; points follow from the seed."""
+    generator = torch.Generator().manual_seed(seed)
+    if name == "disc":
+        return _disc(sizes["batch"], generator, dtype)
+    problem = _plate() if name == "plate" else problem_named(name)
+    if len(problem.inputs) > 2:  # a domain with one more axis takes more points
+        sizes = {key: _MORE * size for key, size in sizes.items()}
+    settings = make_settings("poisson" if name == "plate" else name, "cpu", **sizes)
+    settings = settings.model_copy(update={"dtype": str(dtype).removeprefix("torch."), "compile": False})
+    objective = Objective(problem, settings)
+
+    def draw() -> Parts:
+        return [(part.residual, part.points, part.data) for part in objective.draw(generator)]
+
+    if name == "plate":
+        square = lambda x: (torch.sin(_W / 2 * x) ** 2).prod(1, keepdim=True)  # noqa: E731
+        places = np.random.default_rng(0).random((_COMPARED, 2))
+        return Task(draw, problem.domain, lambda network: network, *_at(places, square, dtype))
+    solution: Any = problem.solution()  # type: ignore[misc]
+    chosen = np.random.default_rng(0).permutation(len(solution.points))[:_COMPARED]
+    points, values = (torch.as_tensor(a[chosen]) for a in (solution.points, solution.values.reshape(-1, 1)))
+    return Task(draw, problem.domain, lambda network: network, points.to(dtype), values.double())
+
+
+def _disc(count: int, generator: torch.Generator, dtype: torch.dtype) -> Task:
+    """Poisson's equation on the unit disc, whose solution is (1 - r²) eˣ; outside the ansatz is no number."""
+
+    def ansatz(network: nn.Module) -> Callable[[Tensor], Tensor]:
+        def only_inside(x: Tensor) -> Tensor:
+            room = 1 - x.square().sum(1, keepdim=True)
+            return torch.where(room < 0, torch.nan, room * network(x))
+
+        return only_inside
+
+    def equation(u: Any, x: Any, y: Any) -> Any:
+        return u.xx + u.yy + torch.exp(x) * (3 + 4 * x + x * x + y * y)
+
+    domain, residual = Disc((0.0, 0.0), 1.0), dudx.Residual(equation, ("x", "y"))
+
+    def draw() -> Parts:
+        return [(residual, domain.sample(count, generator, torch.device("cpu"), dtype), {})]
+
+    places = domain.sample(_COMPARED, generator, torch.device("cpu"), torch.float64)
+    truth = (1 - places.square().sum(1, keepdim=True)) * torch.exp(places[:, :1])
+    return Task(draw, domain, ansatz, places.to(dtype), truth)
+
+
+def network(trained: Task, seed: int, width: int, depth: int, dtype: torch.dtype, rescale: bool = True) -> nn.Module:
+    """A tanh network whose inputs are brought to [-1, 1]."""
+    torch.manual_seed(seed)
+    bounds = trained.domain.bounds if rescale else None
+    return MLP(trained.points.shape[1], width=width, depth=depth, bounds=bounds).to(dtype)
+
+
+def train(
+    trained: Task, model: nn.Module, engine: dudx.Engine, steps: int, every: int,
+    look: Callable[[int], None] = lambda step: None,
+) -> dict[str, Any]:  # fmt: skip
+    """Steps of Levenberg and Marquardt, with the engine calibrated every so often; what came of it."""
+    optimizer = LevenbergMarquardt(model.parameters())
+    seen, parts = trained.ansatz(model), trained.draw()
+    residual, x, _ = parts[0]
+    began, loss = time.process_time(), math.nan
+    try:
+        for step in range(steps):
+            if step % every == 0:
+                engine = engine.calibrated(seen, x, residual.operators(x))
+                look(step)
+            if step and step % _REDRAWN == 0:
+                parts = trained.draw()
+            loss = optimizer.step([Term(r, seen, points, engine, data=data) for r, points, data in parts])
+            if not math.isfinite(loss):
+                break
+    except DudxError as error:
+        return {"status": "refused", "reason": sentence(error)}
+    if not math.isfinite(loss):
+        return {"status": "diverged", "reason": "its loss is not finite"}
+    seconds = time.process_time() - began
+    look(steps)
+    return {"status": "ok", "error": trained.error(model), "loss": loss, "seconds": seconds}
+
+
+def megabytes(trained: Task, make: Callable[[], nn.Module], engine: dudx.Engine) -> float | None:
+    """The memory of one loss of the equation and its gradient, in a process of its own."""
+    residual, x, data = trained.draw()[0]
+    many = x.repeat(-(-_WEIGHED // len(x)), 1)[:_WEIGHED]
+
+    def step() -> Callable[[], None]:
+        model = make()
+        seen = trained.ansatz(model)
+        settled = engine.calibrated(seen, x, residual.operators(x))
+        return lambda: residual.loss(seen, many, settled, **data).backward()
+
+    return in_own_process(lambda: {"status": "ok", "found": peak_megabytes(step, "cpu")}).get("found")
