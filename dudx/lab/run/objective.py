@@ -72,7 +72,7 @@ class Objective:
             "data": settings.weight_data,
         }
         self.kept_back: dict[str, Points] = {}
-        by_itself = settings.weights == "auto"
+        by_itself = settings.weights == "auto" and settings.optimizer == "lm"  # which finds the weights of data by them
         self.conditions = [(self._divided(c) if by_itself else c, sizes[c.kind]) for c in problem.conditions]
         #: By the parts' names; they change where they are found automatically.
         self.weights = {"pde": 1.0} | {c.name: weights[c.kind] for c in problem.conditions}
