@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import copy
 import pickle
+import subprocess
 import warnings
 from functools import partial
 
@@ -10,7 +11,7 @@ import torch
 from torch import nn
 
 import dudx
-from dudx import CompilationWarning, Residual
+from dudx import CompilationWarning, Residual, private_torch
 from dudx.compile import graphs as compilation
 from dudx.compile.graphs import Compiled
 from dudx.compile.planned import graphs_of
@@ -327,3 +328,19 @@ def test_evaluate_compiles(name, monkeypatch):
     made = graphs_of(nets[0]).made
     dudx.evaluate(nets[0], x, dudx.D(0), ENGINES[name], compile=True)
     assert graphs_of(nets[0]).made == made == (0 if name == "AD" else 2)
+
+
+def test_vectors_are_tried_where_the_compiler_may_not_know_them(monkeypatch):
+    import torch._inductor.config as settings
+
+    def told(version, tiles=False, decided=None):
+        answer = subprocess.CompletedProcess([], 0, stdout=version)
+        monkeypatch.setattr(private_torch.subprocess, "run", lambda *args, **kwargs: answer)
+        monkeypatch.setattr(torch.cpu, "_is_amx_tile_supported", lambda: tiles)
+        private_torch.without_trial_builds.cache_clear()
+        with settings.patch({"cpp.vec_isa_ok": decided}):
+            return private_torch.without_trial_builds()
+
+    assert told("12.2.0\n") == {"cpp.vec_isa_ok": True}
+    assert told("9.4.0\n") == told("") == told("12.2.0\n", tiles=True) == told("12.2.0\n", decided=False) == {}
+    private_torch.without_trial_builds.cache_clear()
