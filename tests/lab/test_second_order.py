@@ -111,6 +111,16 @@ def test_unknown_constants_move_with_the_network(tmp_path: Path, monkeypatch: py
     assert all(math.isfinite(value) and value != before[name] for name, value in result["unknowns"].items())
 
 
+def test_what_is_known_of_noise_is_resumed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(str(Path(__file__).parents[2] / "examples"))
+    settings = small("own_problem:viscosity", engine="taylor", epochs=9, weights="auto")
+    assert Trainer(problem(settings.problem), settings, tmp_path / "made").objective.kept_back
+    train(settings, tmp_path / "whole")
+    killed_at(7, settings, tmp_path / "cut", monkeypatch)
+    train(settings, tmp_path / "cut", resume=True)
+    assert_resumed_bit_for_bit(tmp_path / "whole", tmp_path / "cut")
+
+
 def test_a_loss_that_is_not_finite_ends_as_diverged(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     original = Trainer._epoch
 
