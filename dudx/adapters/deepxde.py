@@ -192,9 +192,7 @@ class _Equation:
         _, found = self._computed(compiled, x, outside, False)
         return [torch.cat([one.new_zeros(outside, 1), one]) for one in found]
 
-    def _computed(
-        self, compiled: bool, x: Tensor, first: int, with_outputs: bool
-    ) -> tuple[list[Tensor], list[Tensor]]:
+    def _computed(self, compiled: bool, x: Tensor, first: int, with_outputs: bool) -> tuple[list[Tensor], list[Tensor]]:
         """Outputs, if they are asked for, and residuals, from a point on."""
         self.given = {"points": x.detach()[first:]}
         if self.with_auxiliary:
