@@ -3,7 +3,7 @@ BIN := .venv/bin
 READY := .venv/.ready
 
 .PHONY: setup test test-oldest test-adapters fuzz lint types torture docs dist demo bench bench-accuracy bench-peers \
-	bench-adapters clean
+	bench-adapters bench-tracked clean
 
 setup: $(READY)
 
@@ -113,5 +113,19 @@ bench-adapters: $(READY)
 	cd benchmarks && ../$(BIN)/python -m peers.environments deepxde pina
 	cd benchmarks && ../$(BIN)/python -m adapters
 
+# Timings to be kept from version to version, out/tracked.json in the format of pytest-benchmark, which has an
+# environment of its own and sees the packages of the other one.
+TRACKED := .venv-tracked
+bench-tracked: $(TRACKED)/.ready
+	mkdir -p out
+	OMP_NUM_THREADS=1 PYTHONPATH=$$($(BIN)/python -c "import sysconfig; print(sysconfig.get_path('purelib'))"):. \
+		$(TRACKED)/bin/python -m pytest -q -p no:cacheprovider benchmarks/tracked \
+		--benchmark-timer=time.process_time --benchmark-json=out/tracked.json
+
+$(TRACKED)/.ready: $(READY)
+	$(PYTHON) -m venv $(TRACKED)
+	$(TRACKED)/bin/python -m pip install --quiet "pytest-benchmark>=5.1"
+	@touch $(TRACKED)/.ready
+
 clean:
-	rm -rf .venv .venv-torch-* .venv-docs .venv-dist dist out
+	rm -rf .venv .venv-torch-* .venv-docs .venv-dist .venv-tracked dist out

@@ -92,7 +92,7 @@ def main() -> None:
     parser.add_argument("--cap", type=float, default=900.0, help="CPU seconds of a run")
     parser.add_argument("--seeds", type=int, default=1)
     parser.add_argument("--ways", nargs="+", choices=list(WAYS), default=list(WAYS))
-    parser.add_argument("--out", type=Path, default=ROOT / "out" / "side_by_side")
+    parser.add_argument("--out", type=Path, default=ROOT / "results" / "side_by_side")
     parser.add_argument("--shown", action="store_true", help="of what is there already")
     chosen = parser.parse_args()
     chosen.out.mkdir(parents=True, exist_ok=True)

@@ -6,15 +6,17 @@
     faster.accelerate(solver)
     Trainer(solver, max_epochs=1000).train()
 
-The first time an equation is evaluated in training, the derivatives it asks for by PINA's operators (grad, div,
-laplacian, advection and their fast forms) are noted. From then on an engine computes all of them together, and the
-equation finds them there. Validation, tests and conditions without derivatives go on as before.
+The first time an equation is evaluated in training, it is tried on fields in the place of points and outputs, so that
+derivatives, network and equation become one graph. Where that does not do, the derivatives it asks for by PINA's
+operators (grad, div, laplacian, advection and their fast forms) are noted, an engine computes all of them together from
+then on, and the equation finds them there. Validation, tests and conditions without derivatives go on as before.
 """
 # A checker takes the package for this very file.
 # pyright: reportMissingImports=false, reportAttributeAccessIssue=false, reportCallIssue=false, reportArgumentType=false
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
@@ -28,7 +30,9 @@ from pina._src.solver.mixin.single_model_mixin import SingleModelMixin
 from torch import Tensor
 
 from dudx.adapters.labels import of_plain_points
+from dudx.adapters.pina_fields import EquationOfFields, columns_in
 from dudx.adapters.served import must_agree, runs_as_before, with_parameters
+from dudx.compile.graphs import CompilationWarning
 from dudx.engines.autodiff import AD
 from dudx.engines.base import Engine
 from dudx.engines.taylor.engine import Taylor
@@ -75,8 +79,8 @@ class _Losses:
     def __init__(self, solver: Any, engine: Engine, compile: bool):
         self.plain = solver._compute_condition_loss
         self.solver, self.engine, self.compile = solver, engine, compile
-        #: By its equation; None where it is evaluated as before.
-        self.equations: dict[Any, _Equation | None] = {}
+        #: By the equation and the names of its points; None where it is evaluated as before.
+        self.equations: dict[tuple[Any, tuple[str, ...]], Any] = {}
 
     def __call__(self, condition: Any, data: dict[str, Any], batch_idx: int) -> Any:
         served = isinstance(condition, InputEquationCondition) and isinstance(data.get("input"), LabelTensor)
@@ -90,18 +94,20 @@ class _Losses:
 
     def _evaluated(self, condition: Any, batch: dict[str, Any]) -> Any:
         points, equation = batch["input"], condition.equation
-        if equation not in self.equations:
-            self.equations[equation] = self._recorded(equation, points)
-        recorded = self.equations[equation]
+        key = (equation, tuple(points.labels))
+        if key not in self.equations:
+            self.equations[key] = self._recorded(equation, points)
+        recorded = self.equations[key]
         if recorded is not None:
             try:
                 return recorded(points)
-            except _OtherRequestError:
-                self.equations[equation] = None
-                runs_as_before(_named(equation), "it asks for other derivatives than when it was recorded")
+            except (_OtherRequestError, InputError) as why:
+                self.equations[key] = None
+                other = "it asks for other derivatives than when it was recorded"
+                runs_as_before(_named(equation), why if isinstance(why, InputError) else other)
         return type(condition).evaluate(condition, batch, self.solver)
 
-    def _recorded(self, equation: Any, points: Any) -> _Equation | None:
+    def _recorded(self, equation: Any, points: Any) -> Any:
         solver = self.solver
         with torch.random.fork_rng():  # a look at the residual shall not change what the script draws next
             try:
@@ -114,26 +120,46 @@ class _Losses:
                     raise InputError("it differentiates something that was computed from the outputs")
                 if not recording.asked:
                     return None  # nothing is differentiated there
-                try:
-                    return self._checked(equation, points, recording.used, theirs)
-                except (InputError, _OtherRequestError):  # columns are used without being extracted
-                    return self._checked(equation, points, recording.asked, theirs)
+                return self._best(equation, points, recording, theirs)
             except Exception as why:  # whatever went wrong, the script goes on without us
                 runs_as_before(_named(equation), why)
                 return None
 
-    def _checked(self, equation: Any, points: Any, wanted: Sequence[Wanted], theirs: Any) -> _Equation:
-        """The equation with these derivatives, if they give the residual it has by itself."""
-        solver = self.solver
-        columns = points.extract(solver.problem.input_variables).detach().as_subclass(Tensor)
-        network = of_plain_points(solver.model, solver.problem.input_variables, columns)
-        slow = _Equation(solver, network, equation, wanted, AD(), compile=False)
+    def _best(self, equation: Any, points: Any, recording: _Derivatives, theirs: Any) -> Any:
+        """The equation as a whole if that can be done, else with the derivatives it was seen to ask for."""
+        solver, problem = self.solver, self.solver.problem
+        network = of_plain_points(solver.model, problem.input_variables, columns_in(points, problem.input_variables))
+
+        def of_fields(engine: Engine, compile: bool) -> Any:
+            given = (problem, network, equation, solver._params, theirs, points.labels)
+            return EquationOfFields(*given, engine, compile)
+
+        def with_derivatives(wanted: Sequence[Wanted]) -> Callable[[Engine, bool], Any]:
+            return lambda engine, compile: _Equation(solver, network, equation, wanted, engine, compile)
+
+        # Where columns are used without being extracted, all that were asked for are needed.
+        ways = [of_fields, with_derivatives(recording.used), with_derivatives(recording.asked)]
+        for way in ways[:-1]:
+            try:
+                return self._checked(way, points, theirs)
+            except Exception:
+                continue  # the last way says why
+        return self._checked(ways[-1], points, theirs)
+
+    def _checked(self, way: Callable[[Engine, bool], Any], points: Any, theirs: Any) -> Any:
+        """The equation in this way, if that gives the residual it has by itself."""
+        slow = way(AD(), False)
         must_agree([slow(points)], [theirs], "its residuals")
         slow.engine = slow.calibrated(self.engine, points)
         found = slow(points)  # an engine may lack a rule for something in the network
         if not self.engine.approximate:
             must_agree([found], [theirs], "its residuals")
-        return _Equation(solver, network, equation, wanted, slow.engine, self.compile)
+        made = way(slow.engine, self.compile)
+        if self.compile and isinstance(made, EquationOfFields):
+            with warnings.catch_warnings():
+                warnings.simplefilter("error", CompilationWarning)  # what cannot be compiled is done in another way
+                made(points)
+        return made
 
 
 def _named(equation: Any) -> str:
@@ -169,17 +195,13 @@ class _Equation:
             found.append(field)
         return tuple(found)
 
-    def _columns(self, points: Any) -> Tensor:
-        # As the network gets them: in the problem's order, which need not be that of the points.
-        return points.extract(self.inputs).detach().as_subclass(Tensor)
-
     def calibrated(self, engine: Engine, points: Any) -> Engine:
         """The engine with its steps set for the network at these points."""
-        columns = self._columns(points)
+        columns = columns_in(points, self.inputs)
         return engine.calibrated(self.network, columns, self.residual.operators(columns))
 
     def __call__(self, points: Any) -> Any:
-        found: Any = self.residual(self.network, self._columns(points), self.engine)
+        found: Any = self.residual(self.network, columns_in(points, self.inputs), self.engine)
         count = len(self.outputs)
         outputs = LabelTensor(torch.cat(found[:count], dim=1), self.outputs)
         known = _Derivatives(self.inputs, dict(zip(self.wanted, found[count:], strict=True)))

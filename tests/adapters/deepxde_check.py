@@ -121,6 +121,7 @@ def twice():
 
 CASES = {
     "burgers": lambda: compared(scripts.burgers),
+    "few conditions": lambda: compared(scripts.burgers_with_few_conditions),
     "poisson": lambda: compared(scripts.poisson_l_shape),
     "euler beam": lambda: compared(scripts.euler_beam),
     "kovasznay": lambda: compared(scripts.kovasznay),

@@ -13,7 +13,7 @@ import torch
 dde.config.set_default_float("float64")
 
 
-def burgers(optimizer="adam"):
+def burgers(optimizer="adam", points=254):
     def pde(x, y):
         dy_x = dde.grad.jacobian(y, x, i=0, j=0)
         dy_t = dde.grad.jacobian(y, x, i=0, j=1)
@@ -25,11 +25,16 @@ def burgers(optimizer="adam"):
     geomtime = dde.geometry.GeometryXTime(geom, timedomain)
     bc = dde.icbc.DirichletBC(geomtime, lambda x: 0, lambda _, on_boundary: on_boundary)
     ic = dde.icbc.IC(geomtime, lambda x: -np.sin(np.pi * x[:, 0:1]), lambda _, on_initial: on_initial)
-    data = dde.data.TimePDE(geomtime, pde, [bc, ic], num_domain=254, num_boundary=80, num_initial=160)
+    data = dde.data.TimePDE(geomtime, pde, [bc, ic], num_domain=points, num_boundary=80, num_initial=160)
     net = dde.nn.FNN([2] + [20] * 3 + [1], "tanh", "Glorot normal")
     model = dde.Model(data, net)
     model.compile(optimizer, lr=None if optimizer == "L-BFGS" else 1e-3, verbose=0)
     return model
+
+
+def burgers_with_few_conditions():
+    """So many points that those of the conditions go along with them."""
+    return burgers(points=2540)
 
 
 def poisson_l_shape():

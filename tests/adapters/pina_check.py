@@ -16,6 +16,7 @@ from pina_problems import SOLVERS
 
 import dudx
 import dudx.adapters.pina as faster
+from dudx.adapters.pina_fields import EquationOfFields
 from dudx.adapters.served import AdapterWarning
 
 torch.set_num_threads(1)
@@ -61,8 +62,11 @@ def compared(name, **options):
         faster.accelerate(solver, **options)
         residual, gradient = residual_and_gradient(solver)
         theirs = residual_and_gradient(plain)
+        condition = solver.problem.conditions["D"]
+        known = solver._compute_condition_loss.equations[condition.equation, tuple(condition.input.labels)]
         report = {
-            "served": solver._compute_condition_loss.equations[solver.problem.conditions["D"].equation] is not None,
+            "served": known is not None,
+            "as a whole": isinstance(known, EquationOfFields),
             "residuals": difference([residual], [theirs[0]]),
             "gradients": difference(gradient, theirs[1]),
             "trained": difference(trained(solver), trained(plain)),

@@ -2,7 +2,7 @@ import pytest
 from adapters.running import reports
 
 #: Served by an exact engine, compiled.
-EXACT = ["burgers", "poisson", "euler beam", "kovasznay", "inverse", "helmholtz", "AD"]
+EXACT = ["burgers", "few conditions", "poisson", "euler beam", "kovasznay", "inverse", "helmholtz", "AD"]
 #: What the sentence says of scripts that run as before.
 REFUSED = {
     "branching": "cannot branch on the value of a field",

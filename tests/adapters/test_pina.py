@@ -2,6 +2,8 @@ import pytest
 from adapters.running import reports
 
 EXACT = ["burgers", "burgers of the zoo", "poisson", "plate", "navier-stokes", "inverse", "hard"]
+#: Compiled with their equation.
+WHOLE = ["burgers", "poisson", "plate", "hard"]
 
 
 @pytest.fixture
@@ -16,6 +18,11 @@ def test_residuals_and_gradients_are_those_of_pina(found, case):
     assert report["served"]
     assert report["residuals"] < 1e-12
     assert report["gradients"] < 1e-11
+
+
+@pytest.mark.parametrize("case", WHOLE)
+def test_common_equations_are_one_graph(found, case):
+    assert found[case]["as a whole"]
 
 
 @pytest.mark.parametrize("case", EXACT)

@@ -5,7 +5,8 @@ import torch
 
 from dudx import AD, InputError, Residual, Taylor
 from dudx.adapters.columns import Columns, beside, fields_of
-from dudx.adapters.labels import Labelled, LabelledNetwork
+from dudx.adapters.labels import Labelled, LabelledNetwork, of_plain_points
+from dudx.adapters.named import Named, columns_of
 from dudx.adapters.served import AdapterWarning, must_agree, runs_as_before, with_parameters
 
 X = torch.linspace(0.1, 1, 20, dtype=torch.float64).reshape(10, 2)
@@ -61,6 +62,53 @@ def test_a_network_may_ask_for_columns_by_name(engine, compile):
     residual = Residual(lambda u: u.xx + u.yy, inputs=("x", "y"), compile=compile)
     found = residual(LabelledNetwork(Hard(), ["x", "y"]), X, engine)
     torch.testing.assert_close(found, 2 * X[:, 1:] - torch.sin(X[:, 1:]))
+
+
+def test_only_networks_that_ask_for_names_get_them():
+    plain = torch.nn.Linear(2, 1).double()
+    assert of_plain_points(plain, ["x", "y"], X) is plain
+    assert isinstance(of_plain_points(Hard(), ["x", "y"], X), LabelledNetwork)
+
+
+def of_named(function, compile=False):
+    """A residual of both outputs by name."""
+    of_fields = with_parameters(["u", "v"], lambda u, v: columns_of(function(Named([u, v], ["u", "v"]))))
+    return Residual(of_fields, inputs=("x", "y"), compile=compile)
+
+
+@pytest.mark.parametrize("compile", [False, True])
+@pytest.mark.parametrize(
+    "function",
+    [
+        lambda y: 2 * y,
+        lambda y: y + y.extract(["u", "v"]),
+        lambda y: y * 3 - y.tensor,
+        lambda y: torch.cat([y["u"] / 0.5, 2 * y.extract("v")], dim=-1),
+        lambda y: 2 - (2 - y * 2) + 0 * y.extract("u") ** 2,
+        lambda y: y + torch.stack([y[:, 0], y[:, 1]], dim=1),
+        lambda y: torch.cat([torch.sqrt(4 * y.extract("u") ** 2), -(-y.extract("v") - y.extract("v"))], dim=1),
+    ],
+)
+def test_named_fields_are_what_tensors_are(function, compile):
+    found = of_named(function, compile)(network, X, AD() if not compile else Taylor())
+    torch.testing.assert_close(torch.cat(found, dim=1), 2 * network(X))
+
+
+def test_named_fields_stay_symbolic():
+    """So that a sum of derivatives is one operator."""
+
+    def laplace(y):
+        (u,) = y.extract("u").columns
+        return Named([u.d("x", "x")], ["a"]) - 0.5 * Named([u.d("y", "y")], ["b"])
+
+    assert len(of_named(laplace).operators(X)) == 1
+    (found,) = of_named(laplace)(network, X, Taylor())
+    torch.testing.assert_close(found, 2 * X[:, 1:])
+
+
+def test_named_fields_refuse_branches():
+    with pytest.raises(InputError, match="branch"):
+        of_named(lambda y: y if y.extract("u") else -y)(network, X, AD())
 
 
 def test_an_unknown_column_is_an_error():
