@@ -46,6 +46,13 @@ def _by_axis(task: small.Task) -> dudx.Engine:
     return dudx.ByAxis({tuple(range(last)): dudx.FD(), last: dudx.AD()}, other=dudx.AD())
 
 
+def _hybrid(task: small.Task) -> dudx.Engine:
+    # Told to ignore coupling, which there is none of, it asks both engines at all points: whose gradient a row belongs
+    # to is then known at once, and each sample's gradient need not be computed by itself.
+    ad, fd = dudx.AD(coupled="ignore"), dudx.FD(coupled="ignore")
+    return dudx.Where(_near_the_boundary(task), ad, fd)
+
+
 #: What each method is called, and how it is made for a problem with a generator of random numbers.
 METHODS: dict[str, tuple[str, Callable[[small.Task, torch.Generator], dudx.Engine]]] = {
     "ad": ("AD", lambda task, g: dudx.AD()),
@@ -62,7 +69,7 @@ METHODS: dict[str, tuple[str, Callable[[small.Task, torch.Generator], dudx.Engin
     "fd-inside": ("FD that stays inside", lambda task, g: dudx.FD(inside=task.domain)),
     "hybrid": (
         "AD near the boundary, FD inside",
-        lambda task, g: dudx.Where(_near_the_boundary(task), dudx.AD(), dudx.FD()),
+        lambda task, g: _hybrid(task),
     ),
 }
 
@@ -80,8 +87,9 @@ def measure(
     def make() -> torch.nn.Module:
         return small.network(task, seed, width, depth, kind)
 
-    # Before anything is computed here: memory is measured in a fork of this process.
-    space = small.megabytes(task, make, engine) if seed == 0 else None
+    # Before anything is computed here: memory is measured in a fork of this process, at points of its own.
+    weighed = small.task(problem, -1, sizes, kind)
+    space = small.megabytes(weighed, make, engine) if seed == 0 else None
     model = make()
     found = small.train(task, model, engine, steps, every)
     if found["status"] == "ok":
@@ -94,9 +102,7 @@ def measure(
 
 def measurements(profile: Profile) -> list[Measurement]:
     """All methods of a seed before the next seed, so that work which is stopped early compares the methods."""
-    plan = profile.methods.model_dump()
-    seeds = plan.pop("seeds")
-    plan.pop("formats"), plan.pop("outcomes"), plan.pop("short")
+    plan, seeds = small.plan(profile), profile.methods.seeds
     return [
         training(problem, method, seed, plan)
         for seed in range(seeds)

@@ -14,6 +14,7 @@ from torch import Tensor, nn
 
 import dudx
 from dudx.errors import DudxError
+from dudx.lab.paper.experiments.profile import Profile
 from dudx.lab.paper.measuring import in_own_process, peak_megabytes
 from dudx.lab.problems import Problem
 from dudx.lab.problems import problem as problem_named
@@ -132,23 +133,55 @@ def network(trained: Task, seed: int, width: int, depth: int, dtype: torch.dtype
     return MLP(trained.points.shape[1], width=width, depth=depth, bounds=bounds).to(dtype)
 
 
+def plan(profile: Profile) -> dict[str, Any]:
+    """The sizes of a training."""
+    return profile.methods.model_dump(exclude={"seeds", "formats", "outcomes", "short"})
+
+
+Step = Callable[[Parts, dudx.Engine], float]
+
+
+def levenberg_marquardt(trained: Task, model: nn.Module) -> Step:
+    """Steps of Levenberg and Marquardt's method, which balances the parts."""
+    optimizer, seen = LevenbergMarquardt(model.parameters()), trained.ansatz(model)
+    return lambda parts, engine: optimizer.step([Term(r, seen, x, engine, data=data) for r, x, data in parts])
+
+
+def adam(trained: Task, model: nn.Module, rate: float = 1e-3) -> Step:
+    """Steps of Adam on the sum of the parts."""
+    optimizer, seen = torch.optim.Adam(model.parameters(), lr=rate), trained.ansatz(model)
+
+    def step(parts: Parts, engine: dudx.Engine) -> float:
+        optimizer.zero_grad()
+        loss = torch.stack([r.loss(seen, x, engine, **data) for r, x, data in parts]).sum()
+        loss.backward()
+        optimizer.step()
+        return float(loss.detach())
+
+    return step
+
+
 def train(
-    trained: Task, model: nn.Module, engine: dudx.Engine, steps: int, every: int,
-    look: Callable[[int], None] = lambda step: None,
-) -> dict[str, Any]:  # fmt: skip
-    """Steps of Levenberg and Marquardt, with the engine calibrated every so often; what came of it."""
-    optimizer = LevenbergMarquardt(model.parameters())
-    seen, parts = trained.ansatz(model), trained.draw()
+    trained: Task,
+    model: nn.Module,
+    engine: dudx.Engine,
+    steps: int,
+    every: int,
+    by: Callable[[Task, nn.Module], Step] = levenberg_marquardt,
+    look: Callable[[int, dudx.Engine], None] = lambda step, engine: None,
+) -> dict[str, Any]:
+    """So many steps, the engine calibrated and looked at every so often, and points drawn anew; what came of it."""
+    take, seen, parts = by(trained, model), trained.ansatz(model), trained.draw()
     residual, x, _ = parts[0]
     began, loss = time.process_time(), math.nan
     try:
         for step in range(steps):
             if step % every == 0:
                 engine = engine.calibrated(seen, x, residual.operators(x))
-                look(step)
+                look(step, engine)
             if step and step % _REDRAWN == 0:
                 parts = trained.draw()
-            loss = optimizer.step([Term(r, seen, points, engine, data=data) for r, points, data in parts])
+            loss = take(parts, engine)
             if not math.isfinite(loss):
                 break
     except DudxError as error:
@@ -156,14 +189,14 @@ def train(
     if not math.isfinite(loss):
         return {"status": "diverged", "reason": "its loss is not finite"}
     seconds = time.process_time() - began
-    look(steps)
+    look(steps, engine)
     return {"status": "ok", "error": trained.error(model), "loss": loss, "seconds": seconds}
 
 
 def megabytes(trained: Task, make: Callable[[], nn.Module], engine: dudx.Engine) -> float | None:
     """The memory of one loss of the equation and its gradient, in a process of its own."""
     residual, x, data = trained.draw()[0]
-    many = x.repeat(-(-_WEIGHED // len(x)), 1)[:_WEIGHED]
+    many = torch.cat([trained.draw()[0][1] for _ in range(-(-_WEIGHED // len(x)))])[:_WEIGHED]
 
     def step() -> Callable[[], None]:
         model = make()

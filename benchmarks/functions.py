@@ -1,0 +1,107 @@
+"""A physics-informed DeepONet for many functions at the same points: the ways to differentiate it, timed.
+
+python benchmarks/functions.py [functions] [points]
+
+"a row for each pair" repeats points for each function, as one has to without functions=; "one after the other" is AD
+over the outputs in turn, and "together" the trick of zero coordinate shift, which AD uses by itself for many outputs.
+All give the same residual, which is checked before anything is timed.
+"""
+
+from __future__ import annotations
+
+import itertools
+import statistics
+import sys
+import time
+from collections.abc import Callable
+
+import torch
+from torch import Tensor, nn
+
+import dudx
+
+SENSORS, WIDTH, DEPTH = 32, 64, 3
+
+
+def mlp(inputs: int) -> nn.Sequential:
+    """A tanh network."""
+    sizes = [inputs, *[WIDTH] * DEPTH]
+    layers = [layer for a, b in itertools.pairwise(sizes) for layer in (nn.Linear(a, b), nn.Tanh())]
+    return nn.Sequential(*layers, nn.Linear(WIDTH, WIDTH))
+
+
+class DeepONet(nn.Module):
+    """A network of functions, by their values at sensors, and of points."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.branch, self.trunk = mlp(SENSORS), mlp(2)
+
+    def forward(self, x: Tensor, a: Tensor) -> Tensor:
+        """All functions (N, sensors) at all points (B, 2): (N, B)."""
+        return self.branch(a) @ self.trunk(x).T
+
+
+class InPairs(nn.Module):
+    """The same, a function for each point."""
+
+    def __init__(self, network: DeepONet):
+        super().__init__()
+        self.network = network
+
+    def forward(self, x: Tensor, a: Tensor) -> Tensor:
+        return (self.network.branch(a) * self.network.trunk(x)).sum(1, keepdim=True)
+
+
+def diffusion(u: dudx.Field, f: Tensor) -> dudx.Field:
+    """Diffusion and reaction with a source."""
+    return u.t - 0.01 * u.xx - 0.01 * u**2 - f
+
+
+def main(functions: int = 32, points: int = 500) -> None:
+    """Print milliseconds of CPU time for a loss and its gradient."""
+    torch.set_num_threads(1)
+    torch.manual_seed(0)
+    network = DeepONet()
+    x, a, f = torch.rand(points, 2), torch.randn(functions, SENSORS), torch.randn(points, functions)
+    shared = dudx.Residual(diffusion, ("x", "t"), data=("f",), functions=("a",))
+    paired = dudx.Residual(diffusion, ("x", "t"), data=("f",), network_data=("a",))
+    pairs = InPairs(network)
+    every_x, every_a = x.repeat_interleave(functions, 0), a.repeat(points, 1)
+
+    def of_pairs(engine: dudx.Engine) -> Callable[[], Tensor]:
+        return lambda: paired(pairs, every_x, engine, a=every_a, f=f.reshape(-1, 1)).view(points, functions)
+
+    def of_functions(engine: dudx.Engine) -> Callable[[], Tensor]:
+        return lambda: shared(network, x, engine, a=a, f=f)
+
+    step = dudx.FD().calibrated(dudx.given(network, functions={"a": a}), x, shared.operators(x, a=a, f=f))
+    ways = {
+        "AD, a row for each pair": of_pairs(dudx.AD()),
+        "AD, outputs one after the other": of_functions(dudx.AD(together=False)),
+        "AD, outputs together": of_functions(dudx.AD(together=True)),
+        "Taylor, a row for each pair": of_pairs(dudx.Taylor()),
+        "Taylor": of_functions(dudx.Taylor()),
+        "FD": of_functions(step),
+    }
+    truth = ways["AD, a row for each pair"]().detach()
+    for name, way in ways.items():
+        off = float((way().detach() - truth).abs().max() / truth.abs().max())
+        if off > (1e-2 if name == "FD" else 1e-5):
+            raise SystemExit(f"{name} is off by {off:.1e}.")
+    times: dict[str, list[float]] = {name: [] for name in ways}
+    for _ in range(5):
+        for name, way in ways.items():
+            network.zero_grad()
+            start = time.process_time()
+            way().square().mean().backward()
+            times[name].append(time.process_time() - start)
+    plain = statistics.median(times["AD, a row for each pair"])
+    print(f"{functions} functions at {points} points, a loss and its gradient, median of 5, CPU time")
+    for name, seconds in times.items():
+        median = statistics.median(seconds)
+        print(f"{name:34} {1e3 * median:8.1f} ms {plain / median:6.1f}×")
+
+
+if __name__ == "__main__":
+    main(*map(int, sys.argv[1:]))

@@ -1,0 +1,155 @@
+"""The pictures of methods.md, each computed from the library: python docs/method_pictures.py."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from math import gamma
+from pathlib import Path
+
+import numpy as np
+import torch
+from torch import Tensor
+
+import dudx
+from dudx.lab.paper.experiments.pictures import plain_log
+from dudx.lab.plots import COLOURS, figure
+
+IMAGES = Path(__file__).parent / "images"
+
+
+def _rms(error: Tensor) -> float:
+    return float(error.detach().square().mean().sqrt())
+
+
+def _distance(x: Tensor) -> Tensor:
+    return torch.linalg.vector_norm(x, dim=1) - 1
+
+
+def inside() -> None:
+    """Where stencils near a circle look, with and without staying inside."""
+    angles = torch.linspace(0.35, 1.25, 4, dtype=torch.float64)
+    depths = torch.tensor([0.02, 0.06, 0.12, 0.3], dtype=torch.float64)
+    x = torch.stack([(1 - depths) * angles.cos(), (1 - depths) * angles.sin()], dim=1)
+    engines = {"FD(0.1)": dudx.FD(0.1), "FD(0.1, inside=distance)": dudx.FD(0.1, inside=_distance)}
+    circle = torch.linspace(0, math.pi / 2, 200)
+    with figure(IMAGES / "methods-inside.png", 2, (9, 4.2)) as axes:
+        for ax, (title, engine) in zip(axes, engines.items(), strict=True):
+            rows: list[Tensor] = []
+
+            def noted(points: Tensor, rows: list[Tensor] = rows) -> Tensor:
+                rows.append(points.detach())
+                return points.square().sum(1, keepdim=True)
+
+            engine.derivatives(noted, x, [dudx.Laplacian().expanded(2)])
+            at = rows[-1]
+            outside = _distance(at) > 1e-12
+            ax.plot(circle.cos(), circle.sin(), color="0.4")
+            ax.scatter(*at[~outside].T, color=COLOURS[0], s=25, label="rows inside")
+            ax.scatter(*at[outside].T, color=COLOURS[1], s=40, marker="x", label="rows outside")
+            ax.scatter(*x.T, color="black", s=45, marker="+", zorder=3, label="points")
+            ax.set(title=title, xlim=(0.1, 1.15), ylim=(0.1, 1.15), aspect="equal", xlabel="x", ylabel="y")
+        axes[0].legend(loc="lower left", fontsize=8)
+
+
+def _smooth(x: Tensor) -> Tensor:
+    return torch.sin(2 * x[:, :1]) * torch.exp(x[:, 1:])
+
+
+def _laplacian(x: Tensor) -> Tensor:
+    return -3 * _smooth(x)
+
+
+def orders() -> None:
+    """The error of a Laplacian against the step, the distance of points, or the degree."""
+    x = torch.rand(200, 2, dtype=torch.float64)
+    steps = np.geomspace(0.02, 0.3, 6).tolist()
+    by_step: dict[str, Callable[[float], dudx.Engine]] = {
+        "FD, accuracy 2": lambda h: dudx.FD(h),
+        "FD, accuracy 4": lambda h: dudx.FD(h, 4),
+        "CAN": lambda h: dudx.CAN(h),
+    }
+    with figure(IMAGES / "methods-orders.png", 3, (13, 4)) as (left, middle, right):
+        for colour, (label, make) in zip(COLOURS, by_step.items(), strict=False):
+            found = [_rms(dudx.evaluate(_smooth, x, dudx.Laplacian(), make(h)) - _laplacian(x)) for h in steps]
+            left.loglog(steps, found, "o-", color=colour, label=label)
+        left.set(xlabel="step", ylabel="RMSE of the Laplacian", title="FD and CAN")
+        for colour, degree in zip(COLOURS, (3, 5), strict=False):
+            spacings, found = [], []
+            for count in (200, 400, 800, 1600):
+                points = torch.quasirandom.SobolEngine(2, seed=0, scramble=True).draw(count, dtype=torch.float64)
+                value = dudx.evaluate(_smooth, points, dudx.Laplacian(), dudx.Cloud(points, degree=degree))
+                spacings.append(count**-0.5)
+                found.append(_rms(value - _laplacian(points)))
+            middle.loglog(spacings, found, "o-", color=colour, label=f"degree {degree}")
+        middle.set(xlabel="distance of points", title="Cloud")
+        degrees, found = range(4, 21, 2), []
+        for degree in degrees:
+            engine = dudx.Spectral(((0.0, 0.0), (1.0, 1.0)), degree=degree)
+            found.append(
+                _rms(dudx.evaluate(_smooth, engine.points, dudx.Laplacian(), engine) - _laplacian(engine.points))
+            )
+        right.semilogy(degrees, found, "o-", color=COLOURS[0])
+        right.set(xlabel="degree", title="Spectral")
+        plain_log(left, x=(0.02, 0.05, 0.1, 0.3), y=None)
+        plain_log(middle, x=(0.03, 0.05, 0.07), y=None)
+        for ax in (left, middle):
+            ax.legend(fontsize=8)
+
+
+def dimensions() -> None:
+    """The error of randomised estimates against the samples, as it is and as it is said."""
+    x = torch.rand(50, 200, dtype=torch.float64)
+    weights = 1 + torch.rand(200, 1, dtype=torch.float64)
+    samples, off, said = (2, 4, 8, 16, 32, 64, 128), [], []
+    for count in samples:
+        engine = dudx.STDE(count, generator=torch.Generator().manual_seed(1))
+        ((value, error),) = engine.estimated(lambda x: torch.cos(x) @ weights, x, [dudx.Laplacian()])
+        off.append(_rms(value + torch.cos(x) @ weights))
+        said.append(_rms(error))
+    with figure(IMAGES / "methods-dimensions.png", 1, (5.5, 4)) as (ax,):
+        ax.loglog(samples, off, "o-", color=COLOURS[0], label="error")
+        ax.loglog(samples, said, "s--", color=COLOURS[1], label="standard error it reports")
+        plain_log(ax)
+        ax.set(xlabel="samples of 200 axes", ylabel="rms over points", title="STDE: the Laplacian in 200 dimensions")
+        ax.legend()
+
+
+def _slopes(label: str, counts: Sequence[int], errors: Sequence[float]) -> str:
+    slope = -np.polyfit(np.log(counts), np.log(errors), 1)[0]
+    return f"{label}: order {slope:.2f}"
+
+
+def fractional() -> None:
+    """The errors of fractional derivatives against the nodes, with the orders they show."""
+    counts, t = (16, 32, 64, 128, 256), torch.linspace(0.1, 1, 20, dtype=torch.float64).unsqueeze(1)
+    with figure(IMAGES / "methods-fractional.png", 2, (11, 4)) as (left, right):
+        for colour, (method, alpha) in zip(
+            COLOURS, [("l1", 0.3), ("l1", 0.7), ("grunwald", 0.3), ("grunwald", 0.7)], strict=False
+        ):
+            truth = gamma(4) / gamma(4 - alpha) * t ** (3 - alpha)
+            errors = []
+            for count in counts:
+                term = dudx.Residual(lambda u: u.caputo("t", alpha, nodes=count, method=method), ("t",))  # noqa: B023
+                errors.append(_rms(term(lambda t: t**3, t, dudx.AD()) - truth))
+            left.loglog(counts, errors, "o-", color=colour, label=_slopes(f"{method}, α = {alpha}", counts, errors))
+        left.set(xlabel="nodes", ylabel="RMSE", title="Caputo derivative of t³")
+        x = torch.linspace(-0.8, 0.8, 21, dtype=torch.float64).unsqueeze(1)
+        for colour, alpha in zip(COLOURS, (0.5, 1.5), strict=False):
+            constant = 2**alpha * gamma(alpha / 2 + 2) * gamma((1 + alpha) / 2) / gamma(0.5)
+            truth, errors = constant * (1 - (1 + alpha) * x**2), []
+            for count in counts:
+                term = dudx.Residual(lambda u: u.fractional_laplacian("x", alpha, (-1, 1), count), ("x",))  # noqa: B023
+                bump = lambda x: (1 - x**2).clamp(min=0) ** (1 + alpha / 2)  # noqa: B023, E731
+                errors.append(_rms(term(bump, x, dudx.AD()) - truth))
+            right.loglog(counts, errors, "o-", color=colour, label=_slopes(f"α = {alpha}", counts, errors))
+        right.set(xlabel="nodes to each side", title="(-∂²)^(α/2) of (1 - x²)^(1 + α/2)")
+        for ax in (left, right):
+            plain_log(ax, x=counts, y=None)
+            ax.legend(fontsize=8)
+
+
+if __name__ == "__main__":
+    torch.manual_seed(0)
+    for picture in (inside, orders, dimensions, fractional):
+        picture()

@@ -1,0 +1,151 @@
+"""An open question: does the spectrum of the residual's Jacobian differ between AD and FD, and does it tell the error?
+
+The truncated entropy of singular values σ is that of the shares p = σ / Σσ of those above a cut relative to the
+largest, divided by the logarithm of how many there are at all: 1 where all are equal, near 0 where one rules.
+"""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from scipy import stats
+
+import dudx
+from dudx.lab import plots
+from dudx.lab.paper.experiments import methods, small
+from dudx.lab.paper.experiments.base import CsvRows, Experiment, Found, Measurement
+from dudx.lab.paper.experiments.data import Data
+from dudx.lab.paper.experiments.profile import Profile
+from dudx.lab.paper.experiments.tables import Table, percent
+
+TRAINED = ("ad", "fd")
+_CUT, _POINTS, _LOOKS = 1e-3, 150, 6
+
+
+def truncated_entropy(singular: torch.Tensor, cut: float = _CUT) -> float:
+    """The entropy of the shares of singular values above a cut, between 0 and 1."""
+    kept = singular[singular > cut * singular.max()].double()
+    share = kept / kept.sum()
+    return float(-(share * share.log()).sum()) / math.log(len(singular))
+
+
+def measure(method: str, seed: int, epochs: int, width: int, depth: int, **sizes: int) -> dict[str, Any]:
+    """A training of Burgers' equation by Adam, and the entropy by both engines on its way."""
+    torch.set_num_threads(1)
+    task = small.task("burgers", seed, sizes, torch.float32)
+    model = small.network(task, seed, width, depth, torch.float32)
+    residual, x, _ = task.draw()[0]
+    x, found = x[:_POINTS], []
+
+    def look(step: int, engine: dudx.Engine) -> None:
+        other = dudx.FD().calibrated(model, x, residual.operators(x)) if method == "ad" else engine
+        both = {"ad": dudx.AD(), "fd": other}
+        entropies = {
+            name: truncated_entropy(torch.linalg.svdvals(residual.jacobian(model, x, each)[1].double()))
+            for name, each in both.items()
+        }
+        found.append({"step": step, "error": task.error(model), **entropies})
+
+    engine = methods.METHODS[method][1](task, torch.Generator())
+    result = small.train(task, model, engine, epochs, max(1, epochs // _LOOKS), small.adam, look)
+    return {**result, "looks": found}
+
+
+def _measurements(profile: Profile) -> list[Measurement]:
+    plan = small.plan(profile)
+    sizes = {key: plan[key] for key in ("width", "depth", "batch", "boundary_batch", "initial_batch")}
+    return [
+        Measurement(
+            f"entropy-{method}-{seed}",
+            f"{__name__}:measure",
+            {"method": method, "seed": seed, "epochs": 4 * profile.methods.short, **sizes},
+        )
+        for seed in range(2 * profile.methods.seeds)
+        for method in TRAINED
+    ]
+
+
+def _collect(found: Found) -> dict[str, CsvRows]:
+    return {
+        "looks.csv": [
+            {"method": m.arguments["method"], "seed": m.arguments["seed"], **look, "final": result["error"]}
+            for m, result in found.measured
+            if result["status"] == "ok"
+            for look in result["looks"]
+        ]
+    }
+
+
+def _read(data: Data) -> list[dict[str, Any]]:
+    return data.rows("looks.csv", ("method",), ("seed", "step", "error", "ad", "fd", "final"))
+
+
+def _tables(data: Data) -> list[Table]:
+    rows = _read(data)
+    steps = sorted({row["step"] for row in rows})
+    lines = []
+    for step in steps:
+        at = [row for row in rows if row["step"] == step]
+        apart = np.array([row["fd"] - row["ad"] for row in at])
+        own = {method: [row for row in at if row["method"] == method] for method in TRAINED}
+        lines.append(
+            [
+                f"{step:.0f}",
+                f"{np.mean([row['ad'] for row in at]):.4f}",
+                f"{apart.mean():+.1e} (largest {np.abs(apart).max():.1e})",
+                *(percent(float(np.mean([row["error"] for row in own[m]]))) if own[m] else "-" for m in TRAINED),
+            ]
+        )
+    columns = ["step", "entropy by AD", "by FD minus by AD", "error, trained with AD", "with FD"]
+    return [Table(_answer(rows, steps), columns, lines)]
+
+
+def _answer(rows: list[dict[str, Any]], steps: list[float]) -> str:
+    """Whether it differs between engines by more than between seeds, and goes with the final error."""
+    last = [row for row in rows if row["step"] == steps[-1]]
+    between = float(np.std([row["ad"] for row in last]))
+    apart = float(np.max([abs(row["fd"] - row["ad"]) for row in rows]))
+    words = [
+        f"On the same network FD and AD differ by {apart:.1e} at most in the truncated entropy, and networks at the "
+        f"end of their training by {between:.1e} (standard deviation)"
+    ]
+    middle = [row for row in rows if row["step"] == steps[len(steps) // 2]]
+    if len(middle) > 2:
+        found: Any = stats.spearmanr([row["ad"] for row in middle], [row["final"] for row in middle])
+        sure = "which is more than chance" if found.pvalue < 0.05 else "which may be chance"
+        words.append(
+            f"the rank correlation of the entropy half-way with the final error is {found.statistic:+.2f} over "
+            f"{len(middle)} trainings (p = {found.pvalue:.2g}), {sure}"
+        )
+    return "; ".join(words) + "."
+
+
+def _figure(data: Data, path: Path) -> None:
+    rows = _read(data)
+    with plots.figure(path, 2, (11, 4)) as (left, right):
+        for colour, method in zip(plots.COLOURS, TRAINED, strict=False):
+            mine = [row for row in rows if row["method"] == method]
+            for seed in sorted({row["seed"] for row in mine}):
+                of_seed = [row for row in mine if row["seed"] == seed]
+                label = f"trained with {methods.METHODS[method][0]}" if seed == 0 else None
+                left.plot([row["step"] for row in of_seed], [row["ad"] for row in of_seed], color=colour, label=label)
+            right.semilogy([row["ad"] for row in mine], [row["error"] for row in mine], "o", color=colour)
+        left.set(xlabel="step of Adam", ylabel="truncated entropy")
+        left.legend()
+        right.set(xlabel="truncated entropy", ylabel="relative L2 error at the same time")
+
+
+EXPERIMENT = Experiment(
+    "entropy",
+    "Truncated entropy of the residual's Jacobian with AD and FD",
+    _collect,
+    measurements=_measurements,
+    tables=_tables,
+    figure=_figure,
+    note="A question that the paper leaves open; the measure is that of Chen et al., with the cut said above.",
+    place=63,
+)
