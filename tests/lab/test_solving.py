@@ -22,7 +22,7 @@ from dudx.lab.run.choosing import chosen
 from dudx.lab.run.networks.mlp import MLP
 from dudx.lab.run.noise import Noise
 from dudx.lab.run.objective import Objective
-from dudx.lab.solving import call, windows
+from dudx.lab.solving import call, looks, windows
 from dudx.lab.solving.pictures import _without_outliers
 
 F64 = torch.float64
@@ -240,6 +240,7 @@ def test_what_is_carried_over_is_the_value_and_its_derivative_in_time() -> None:
 def test_windows_are_used_where_one_network_is_lost(lost: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(call, "_LOOKS", ((1 / 8, -1.0 if lost else math.inf), (1.0, math.inf)))
     monkeypatch.setattr(windows, "_GOOD", math.inf)
+    monkeypatch.setattr(looks, "_FIRST_STEPS", 8)
     solution = solve(decay(), minutes=2, epochs=8, **TINY)
     assert ("windows" in solution.result) is lost
     assert solution.result["cpu_seconds"] > 0
