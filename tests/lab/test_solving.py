@@ -23,7 +23,8 @@ from dudx.lab.run.choosing import chosen
 from dudx.lab.run.networks.mlp import MLP
 from dudx.lab.run.noise import Noise
 from dudx.lab.run.objective import Objective
-from dudx.lab.solving import call, windows
+from dudx.lab.solving import call, looks, windows
+from dudx.lab.solving.pictures import _without_outliers
 
 F64 = torch.float64
 TINY = {"width": 6, "depth": 2, "batch": 60, "boundary_batch": 30, "initial_batch": 30, "quiet": True}
@@ -84,6 +85,15 @@ def test_a_solution_is_looked_at_and_kept(solved: Solution, tmp_path: Path) -> N
     if "xarray" not in sys.modules:
         pytest.importorskip("xarray", reason="an optional extra")
     assert float(grid.to_xarray()["u"].sel(x=0.1, y=0.2, method="nearest")) == pytest.approx(grid.values["u"][1, 2])
+
+
+def test_a_few_large_values_do_not_hide_the_others() -> None:
+    values = np.linspace(0, 1, 1000).reshape(20, 50)
+    assert _without_outliers(values) == (None, None)
+    values[3, 4], values[0, 0] = 1e3, np.nan
+    low, high = _without_outliers(values)
+    assert low == 0.0
+    assert high == pytest.approx(0.98, abs=0.01)
 
 
 def test_time_is_a_slider(tmp_path: Path) -> None:
@@ -227,6 +237,7 @@ def test_what_is_carried_over_is_the_value_and_its_derivative_in_time() -> None:
 def test_windows_are_used_where_one_network_is_lost(lost: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(call, "_LOOKS", ((1 / 8, -1.0 if lost else math.inf), (1.0, math.inf)))
     monkeypatch.setattr(windows, "_GOOD", math.inf)
+    monkeypatch.setattr(looks, "_FIRST_STEPS", 8)
     solution = solve(decay(), minutes=2, epochs=8, **TINY)
     assert ("windows" in solution.result) is lost
     assert solution.result["cpu_seconds"] > 0

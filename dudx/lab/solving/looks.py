@@ -17,6 +17,8 @@ from dudx.lab.run.training import trained
 
 #: Directions among which the error is estimated in passing.
 _GLANCE = 400
+#: No network has lost its way before so many steps.
+_FIRST_STEPS = 100
 
 
 @dataclass(frozen=True)
@@ -62,7 +64,7 @@ def train_and_look(
         error, lost = math.inf, math.isfinite(lost_above) and result["status"] == "diverged"
         if result["status"] == "finished":
             error = _estimate(result, before, _GLANCE)
-            lost = error > lost_above
+            lost = error > lost_above and steps + result["epochs"] >= _FIRST_STEPS
             if careful and not lost and (over or error < enough):
                 error = _estimate(result, before)
         spent, steps = spent + time.process_time() - began, steps + result["epochs"]

@@ -67,11 +67,18 @@ def map_panels(axes: Any, solution: Solved, reference: Reference | None, **at: f
         axes[number][0].set_title(name)
         column = errors[:, min(number, errors.shape[1] - 1)]
         beside = np.where(np.isnan(values), np.nan, np.abs(column).reshape(values.shape))
-        show(axes[number][1], found, beside, problem.time, ERROR_MAP)
+        show(axes[number][1], found, beside, problem.time, ERROR_MAP, _without_outliers(beside))
         axes[number][1].set_title(_title(solution, reference) if number == 0 else "")
     few = list(found.held.items())[:3]
     where = ", ".join(f"{name} = {value:.3g}" for name, value in few)
     return f", {where}{', …' if len(found.held) > 3 else ''}" if where else ""
+
+
+def _without_outliers(values: np.ndarray) -> tuple[float | None, float | None]:
+    """Limits of a map's colours: where a few points, such as those of a singular corner, would hide all others."""
+    finite = values[np.isfinite(values)]
+    most = float(np.quantile(finite, 0.98)) if finite.size else 0.0
+    return (0.0, most) if 0 < most < 0.1 * float(finite.max()) else (None, None)
 
 
 def _held(solution: Solved) -> dict[str, float]:
@@ -122,4 +129,5 @@ def show(ax: Axes, found: Grid, values: np.ndarray, time: int | None, colours: s
     ax.set(xlabel=first, ylabel=second)
     ax.set_aspect("auto" if turned or time == 1 else "equal")
     assert ax.figure is not None
-    ax.figure.colorbar(drawn, ax=ax, shrink=0.9)
+    beyond = limits[1] is not None and float(np.nanmax(values)) > limits[1]
+    ax.figure.colorbar(drawn, ax=ax, shrink=0.9, extend="max" if beyond else "neither")
