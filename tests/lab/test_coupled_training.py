@@ -11,6 +11,7 @@ from torch import nn
 from dudx import CoupledModelError, PerSampleAD
 from dudx.lab import storage
 from dudx.lab.problems import problem
+from dudx.lab.run.networks import networks
 from dudx.lab.run.settings import make_settings
 from dudx.lab.run.trainer import Trainer
 from dudx.lab.run.training import train
@@ -110,3 +111,12 @@ def test_slices_of_a_coupled_batch_are_not_taken() -> None:
     parts = trainer.objective.draw(trainer.generator)
     with pytest.raises(CoupledModelError):
         trainer.objective.gradient([trainer.model] * len(parts), parts, trainer.engine)
+
+
+def test_the_spread_of_batch_norm_is_that_of_its_norm() -> None:
+    plain, wide = (networks()["batchnorm"](2, width=64, spread=spread) for spread in (0.0, 3.0))
+    x = torch.randn(500, 2)
+    before, after = (nn.Sequential(*list(network.children())[:3])(x).detach() for network in (plain, wide))
+    assert before.std().item() == pytest.approx(1.0, rel=0.05)
+    assert (after - after.mean(0)).std().item() == pytest.approx(3.0, rel=0.05)
+    assert after.mean(0).std().item() > 1.0

@@ -95,6 +95,8 @@ def test_steps_are_calibrated_when_the_damping_is_in_another_regime(
     settings = small(engine="fd", epochs=9, recalibrate=100)
     train(settings, tmp_path / "rarely")
     assert calibrated_at(tmp_path / "rarely") == [0, 2, 4, 8]
+    train(small(engine="fd", epochs=9, recalibrate=7, recalibrate_only=True), tmp_path / "only")
+    assert calibrated_at(tmp_path / "only") == [0, 7]
     killed_at(7, settings, tmp_path / "cut", monkeypatch)
     train(settings, tmp_path / "cut", resume=True)
     assert_resumed_bit_for_bit(tmp_path / "rarely", tmp_path / "cut")

@@ -10,7 +10,9 @@ from dudx.lab.run.networks.rescaling import Bounds, Rescale
 class BatchNormMLP(nn.Sequential):
     """An MLP whose first layer is batch-normalised, so that in training mode samples influence each other."""
 
-    def __init__(self, inputs: int, outputs: int = 1, width: int = 64, bounds: Bounds | None = None):
+    def __init__(
+        self, inputs: int, outputs: int = 1, width: int = 64, bounds: Bounds | None = None, spread: float = 0.0
+    ):
         super().__init__(
             nn.Identity() if bounds is None else Rescale(bounds),
             nn.Linear(inputs, width),
@@ -20,6 +22,10 @@ class BatchNormMLP(nn.Sequential):
             nn.Tanh(),
             nn.Linear(width, outputs),
         )
+        if spread:
+            # Whatever the first layer is drawn like, the norm makes it one wide: so it is the norm that is wider.
+            nn.init.constant_(self[2].weight, spread)
+            nn.init.uniform_(self[2].bias, -spread, spread)
 
 
 NETWORK = BatchNormMLP
