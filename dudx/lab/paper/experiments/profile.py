@@ -99,7 +99,7 @@ class Profile(_Sizes):
     picture: dict[str, Any] | None = None
     discrepancy: Discrepancy
     cost: Cost
-    methods: Methods = Methods()
+    methods: Methods = Methods.model_validate({})
     device: Literal["cpu", "cuda"] = "cpu"
     #: A folder of runs that ended, seen from that of the reproduction; see `dudx.lab.paper.archive`.
     archive: str | None = None

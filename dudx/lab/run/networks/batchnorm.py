@@ -13,10 +13,11 @@ class BatchNormMLP(nn.Sequential):
     def __init__(
         self, inputs: int, outputs: int = 1, width: int = 64, bounds: Bounds | None = None, spread: float = 0.0
     ):
+        norm = nn.BatchNorm1d(width)
         super().__init__(
             nn.Identity() if bounds is None else Rescale(bounds),
             nn.Linear(inputs, width),
-            nn.BatchNorm1d(width),
+            norm,
             nn.Tanh(),
             nn.Linear(width, width),
             nn.Tanh(),
@@ -24,8 +25,8 @@ class BatchNormMLP(nn.Sequential):
         )
         if spread:
             # Whatever the first layer is drawn like, the norm makes it one wide: so it is the norm that is wider.
-            nn.init.constant_(self[2].weight, spread)
-            nn.init.uniform_(self[2].bias, -spread, spread)
+            nn.init.constant_(norm.weight, spread)
+            nn.init.uniform_(norm.bias, -spread, spread)
 
 
 NETWORK = BatchNormMLP
