@@ -22,7 +22,8 @@ from dudx.private_torch import transforms_active
 
 Axes = tuple[int, ...]
 
-#: From so many outputs on it is faster to differentiate them together, by `python benchmarks/functions.py`.
+#: From so many outputs on they are differentiated together, which costs about as much as two of them one by one;
+#: `python benchmarks/functions.py` measures what it gains with many.
 _TOGETHER = 3
 
 

@@ -22,8 +22,8 @@ def _measurements(profile: Profile) -> list[Measurement]:
     return [
         methods.training(problem, method, seed, {**plan, "dtype": dtype})
         for seed in range(profile.methods.seeds)
-        for problem in SOLVED
-        for method in TRAINED
+        for problem in small.some(SOLVED, profile.methods.problems)
+        for method in small.some(TRAINED, profile.methods.methods)
         for dtype in DTYPES
     ]
 

@@ -47,8 +47,8 @@ def _measurements(profile: Profile) -> list[Measurement]:
         for dtype in DTYPES
         for seed in range(profile.methods.formats)
     ]
-    seeds = range(profile.methods.seeds)
-    return curves + [methods.training("plate", method, seed, plan) for seed in seeds for method in TRAINED]
+    seeds, trained = range(profile.methods.seeds), small.some(TRAINED, profile.methods.methods)
+    return curves + [methods.training("plate", method, seed, plan) for seed in seeds for method in trained]
 
 
 def _collect(found: Found) -> dict[str, CsvRows | NpzArrays]:
@@ -88,7 +88,9 @@ def _plate(rows: list[dict[str, Any]]) -> Table:
     for method in TRAINED:
         errors = methods.by_seed(rows, method=method)
         mine = [row for row in rows if row["method"] == method]
-        shown = ", ".join(percent(errors[seed]) for seed in sorted(errors)) or mine[0]["status"]
+        shown = ", ".join(percent(errors[seed]) for seed in sorted(errors)) or (
+            mine[0]["status"] if mine else "not run"
+        )
         lines.append([methods.METHODS[method][0], shown, str(len(mine))])
     caption = "The clamped plate in single precision: relative L2 error of each seed."
     return Table(caption, ["method", "errors", "seeds"], lines, name="plate")

@@ -82,7 +82,7 @@ def measure(
     torch.set_num_threads(1)
     kind = getattr(torch, dtype)
     task = small.task(problem, seed, sizes, kind)
-    engine = METHODS[method][1](task, torch.Generator().manual_seed(seed))
+    engine = METHODS[method][1](task, torch.Generator().manual_seed(small.FRESH + seed))
 
     def make() -> torch.nn.Module:
         return small.network(task, seed, width, depth, kind)
@@ -106,8 +106,8 @@ def measurements(profile: Profile) -> list[Measurement]:
     return [
         training(problem, method, seed, plan)
         for seed in range(seeds)
-        for problem in PROBLEMS
-        for method in METHODS
+        for problem in small.some(PROBLEMS, profile.methods.problems)
+        for method in small.some(METHODS, profile.methods.methods)
     ]  # fmt: skip
 
 
@@ -155,9 +155,15 @@ def _collect(found: Found) -> dict[str, CsvRows]:
 # -- what a reader sees --------------------------------------------------------------------------------------------
 
 
+#: Of a method without a training.
+_NOT_RUN = "not run"
+
+
 def _cell(rows: list[dict[str, Any]], problem: str, method: str) -> dict[str, Any]:
     mine = [row for row in rows if row["problem"] == problem and row["method"] == method]
     ok = [row for row in mine if row["status"] == "ok"]
+    if not mine:
+        return {"status": _NOT_RUN}
     if not ok:
         return {"status": mine[0]["status"], "reason": mine[0]["reason"]}
     space = [row["megabytes"] for row in ok if row["megabytes"] is not None]
@@ -198,7 +204,7 @@ def _table(rows: list[dict[str, Any]], problem: str) -> Table:
             ]
         )
     columns = ["method", "relative L2 error (smallest to largest)", "CPU s", "MiB, 4096 points", "rows kept a point"]
-    reasons = dict.fromkeys(f"{METHODS[m][0]}: {c['reason']}" for m, c in found.items() if c["status"] != "ok")
+    reasons = dict.fromkeys(f"{METHODS[m][0]}: {c['reason']}" for m, c in found.items() if "reason" in c)
     return Table(f"{PROBLEMS[problem]}. {_verdict(rows, problem)}", columns, lines, list(reasons), name=problem)
 
 
@@ -217,7 +223,7 @@ def _verdict(rows: list[dict[str, Any]], problem: str) -> str:
     if tied:
         words.append(f"and {', '.join(METHODS[m][0] for m in tied)} are not worse beyond the noise of the seeds")
     words.append(f"of these {METHODS[quick][0]} is the fastest, {ran[quick]['seconds']:.1f} s")
-    if lost := [METHODS[m][0] for m in METHODS if m not in ran]:
+    if lost := [METHODS[m][0] for m, c in found.items() if "reason" in c]:
         words.append(f"{', '.join(lost)} cannot do it")
     return "; ".join(words) + "."
 

@@ -30,7 +30,7 @@ def measure(method: str, seed: int, epochs: int, width: int, depth: int, **sizes
     torch.set_num_threads(1)
     task = small.task("heat", seed, sizes, torch.float32)
     model = small.network(task, seed, width, depth, torch.float32, rescale=False)
-    engine = methods.METHODS[method][1](task, torch.Generator().manual_seed(seed))
+    engine = methods.METHODS[method][1](task, torch.Generator().manual_seed(small.FRESH + seed))
     result = small.train(task, model, engine, epochs, _CALIBRATED, small.adam)
     with torch.no_grad():
         return {**result, "spread": float(model(task.points).double().std() / task.values.std())}
@@ -46,7 +46,7 @@ def _measurements(profile: Profile) -> list[Measurement]:
             {"method": method, "seed": seed, "epochs": profile.methods.short, **sizes},
         )
         for seed in range(profile.methods.outcomes)
-        for method in TRAINED
+        for method in small.some(TRAINED, profile.methods.methods)
     ]
 
 

@@ -71,6 +71,8 @@ class Cost(_Sizes):
 class Methods(_Sizes):
     """Trainings of seconds by every method, and of questions that need many of them."""
 
+    problems: list[str] | None = Field(None, description="these alone, where there are more")
+    methods: list[str] | None = Field(None, description="these alone")
     seeds: int = Field(3, ge=2)
     steps: int = Field(50, gt=0, description="of Levenberg and Marquardt's method")
     every: int = Field(25, gt=0, description="steps between calibrations")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -33,6 +33,8 @@ _REDRAWN = 25
 #: How many times as many points there are where there is time beside two axes.
 _MORE = 3
 _W = 2 * math.pi
+#: What seeds are counted from: points, steps and sizes were tried out with smaller ones.
+FRESH = 100
 
 
 Parts = Sequence[tuple[dudx.Residual, Tensor, Mapping[str, Tensor]]]
@@ -80,7 +82,7 @@ def _at(points: np.ndarray, of: Callable[[Tensor], Tensor], dtype: torch.dtype) 
 
 def task(name: str, seed: int, sizes: Mapping[str, int], dtype: torch.dtype) -> Task:
     """A problem of the paper, "plate", or "disc", on which nothing is defined outside; points follow from the seed."""
-    generator = torch.Generator().manual_seed(seed)
+    generator = torch.Generator().manual_seed(FRESH + seed)
     if name == "disc":
         return _disc(sizes["batch"], generator, dtype)
     problem = _plate() if name == "plate" else problem_named(name)
@@ -128,14 +130,19 @@ def _disc(count: int, generator: torch.Generator, dtype: torch.dtype) -> Task:
 
 def network(trained: Task, seed: int, width: int, depth: int, dtype: torch.dtype, rescale: bool = True) -> nn.Module:
     """A tanh network whose inputs are brought to [-1, 1]."""
-    torch.manual_seed(seed)
+    torch.manual_seed(FRESH + seed)
     bounds = trained.domain.bounds if rescale else None
     return MLP(trained.points.shape[1], width=width, depth=depth, bounds=bounds).to(dtype)
 
 
 def plan(profile: Profile) -> dict[str, Any]:
     """The sizes of a training."""
-    return profile.methods.model_dump(exclude={"seeds", "formats", "outcomes", "short"})
+    return profile.methods.model_dump(exclude={"problems", "methods", "seeds", "formats", "outcomes", "short"})
+
+
+def some(names: Iterable[str], only: Collection[str] | None) -> list[str]:
+    """Of these names those that a profile wants."""
+    return [name for name in names if only is None or name in only]
 
 
 Step = Callable[[Parts, dudx.Engine], float]
