@@ -190,8 +190,12 @@ def together(u: Tensor, x: Tensor, operators: tuple[Operator, ...], differentiab
     """
     try:
         refuse_what_is_hidden(u, 1 + max(orders_of(operators)))
+        return _together(u, x, operators, differentiable)
     except UnsupportedError:
         return reverse_derivatives(u, x, operators, differentiable=differentiable)
+
+
+def _together(u: Tensor, x: Tensor, operators: tuple[Operator, ...], differentiable: bool) -> list[Tensor]:
     weights = torch.ones_like(u, requires_grad=True)
     column = _Column((weights * u).sum(-1, keepdim=True), x, _plan(operators), differentiable=True)
     results = []

@@ -64,5 +64,5 @@ EXPERIMENT = Experiment(
     measurements=_measurements,
     tables=_tables,
     note="A question that the paper leaves open.",
-    place=62,
+    place=22,
 )

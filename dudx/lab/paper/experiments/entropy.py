@@ -33,6 +33,10 @@ def truncated_entropy(singular: torch.Tensor, cut: float = _CUT) -> float:
     return float(-(share * share.log()).sum()) / math.log(len(singular))
 
 
+#: The numbers of a look.
+_LOOK = ("step", "error", "ad", "fd")
+
+
 def measure(method: str, seed: int, epochs: int, width: int, depth: int, **sizes: int) -> dict[str, Any]:
     """A training of Burgers' equation by Adam, and the entropy by both engines on its way."""
     torch.set_num_threads(1)
@@ -70,18 +74,19 @@ def _measurements(profile: Profile) -> list[Measurement]:
 
 
 def _collect(found: Found) -> dict[str, CsvRows]:
+    """A row for each look; one without numbers for a training that failed."""
     return {
         "looks.csv": [
-            {"method": m.arguments["method"], "seed": m.arguments["seed"], **look, "final": result["error"]}
+            {"method": m.arguments["method"], "seed": m.arguments["seed"], **look, "final": result.get("error")}
             for m, result in found.measured
-            if result["status"] == "ok"
-            for look in result["looks"]
+            for look in (result["looks"] if result["status"] == "ok" else [dict.fromkeys(_LOOK)])
         ]
     }
 
 
 def _read(data: Data) -> list[dict[str, Any]]:
-    return data.rows("looks.csv", ("method",), ("seed", "step", "error", "ad", "fd", "final"))
+    rows = data.rows("looks.csv", ("method",), ("seed", *_LOOK, "final"))
+    return [row for row in rows if row["step"] is not None]
 
 
 def _tables(data: Data) -> list[Table]:
@@ -101,7 +106,7 @@ def _tables(data: Data) -> list[Table]:
             ]
         )
     columns = ["step", "entropy by AD", "by FD minus by AD", "error, trained with AD", "with FD"]
-    return [Table(_answer(rows, steps), columns, lines)]
+    return [Table(_answer(rows, steps) if rows else "No training came to its end.", columns, lines)]
 
 
 def _answer(rows: list[dict[str, Any]], steps: list[float]) -> str:
@@ -147,5 +152,5 @@ EXPERIMENT = Experiment(
     tables=_tables,
     figure=_figure,
     note="A question that the paper leaves open; the measure is that of Chen et al., with the cut said above.",
-    place=63,
+    place=23,
 )

@@ -117,5 +117,5 @@ EXPERIMENT = Experiment(
     tables=_tables,
     figure=_figure,
     note="A question that the paper leaves open.",
-    place=64,
+    place=24,
 )
