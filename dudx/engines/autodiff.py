@@ -22,8 +22,7 @@ from dudx.private_torch import transforms_active
 
 Axes = tuple[int, ...]
 
-#: From so many outputs on they are differentiated together, which costs about as much as two of them one by one;
-#: `python benchmarks/functions.py` measures what it gains with many.
+#: From so many outputs on they are differentiated together; `python benchmarks/functions.py` measures what that gains.
 _TOGETHER = 3
 
 
@@ -39,8 +38,8 @@ class AD(Engine):
     each output (the trick of zero coordinate shift, Leng et al. 2024).
 
     Args:
-        together: whether outputs are differentiated together or one after the other; None takes what is faster by
-            measurement, which is together from so many outputs on.
+        together: whether outputs are differentiated together or one after the other; None takes them together from three
+            outputs on.
 
     Example:
         >>> x = torch.rand(10, 2, dtype=torch.float64)
