@@ -38,8 +38,8 @@ class AD(Engine):
     each output (the trick of zero coordinate shift, Leng et al. 2024).
 
     Args:
-        together: whether outputs are differentiated together or one after the other; None takes them together from three
-            outputs on.
+        together: whether outputs are differentiated together or one after the other; None takes three or more
+            together.
 
     Example:
         >>> x = torch.rand(10, 2, dtype=torch.float64)
