@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 import torch
 from torch import Tensor
 
 from dudx.errors import InputError
+from dudx.fields import Field, Values, tensors_of
 from dudx.linear import Linear, Shape
 from dudx.operators import D, Directional, Operator, fitting
+from dudx.spelling import networks_last, parameters_of
 
 #: Axes from here on stand for operators drawn at random, whose vectors are another matter than what is asked for.
 _DRAWN = 10**9
@@ -213,3 +216,86 @@ class Replay:
         """What stands for the operator drawn while recording."""
         self._draws += 1
         return D(_DRAWN + self._draws - 1)
+
+
+class Written:
+    """A function of fields as it was written: what it takes by name, what it asks for, what it makes of the results.
+
+    Args:
+        function: the function.
+        inputs: the names of the network's inputs.
+        data: names of what is given with each call.
+        networks: names of further networks, whose columns come after those of the model.
+        functions: of the data, what has a row for each of many functions.
+    """
+
+    def __init__(
+        self,
+        function: Callable[..., Any],
+        inputs: tuple[str, ...],
+        data: tuple[str, ...],
+        networks: Collection[str],
+        functions: tuple[str, ...],
+    ):
+        outputs, arguments = parameters_of(function, {*inputs, *data})
+        self.outputs = networks_last(outputs, networks)
+        self._function, self._inputs, self._functions = function, inputs, functions
+        self._columns = {name: i for i, name in enumerate(inputs) if name in arguments}
+        self._given = tuple(name for name in data if name in arguments)
+        #: The outputs themselves, of which the function makes its expressions.
+        self._start = [Linear({i: D()}) for i in range(len(self.outputs))]
+
+    def recorded(self, x: Tensor, data: Mapping[str, Tensor]) -> Request:
+        """What the function asks for now."""
+        recorder = Recorder(self._inputs, x, self._columns_of(data))
+        self._call(recorder, x, data)
+        request = recorder.request(data)
+        if not request.asked:
+            raise InputError("The residual asks for nothing of the network; use its outputs or their derivatives.")
+        return request.fitting(x)
+
+    def replayed(
+        self,
+        computed: Sequence[Tensor],
+        request: Request,
+        x: Tensor,
+        data: Mapping[str, Tensor],
+        elsewhere: Callable[..., Sequence[Tensor]] | None = None,
+    ) -> Any:
+        """The function's value from the computed operators."""
+        columns = self._columns_of(data)
+        if computed[0].shape[1] != len(self.outputs) * columns:
+            raise InputError(
+                f"The residual names {len(self.outputs)} output(s) ({', '.join(self.outputs)}) and the model returns "
+                f"{computed[0].shape[1] // columns}; name them all, in order."
+            )
+        return self._call(Replay(x, request, computed, columns, elsewhere), x, data)
+
+    def _columns_of(self, data: Mapping[str, Tensor]) -> int:
+        """How many columns a field has: one for each function."""
+        return len(data[self._functions[0]]) if self._functions else 1
+
+    def _call(self, values: Values, x: Tensor, data: Mapping[str, Tensor]) -> Any:
+        # Only what is asked for: in many dimensions, columns nobody looks at would cost more than the residual.
+        named: dict[str, Any] = {}
+        for name, i in self._columns.items():
+            named[name] = Field._coordinate(values, i, x[:, i : i + 1])
+        for name in self._given:
+            named[name] = data[name]
+        for i, name in enumerate(self.outputs):
+            # torch.compile would have to guard what it finds remembered there.
+            start = Linear({i: D()}) if torch.compiler.is_compiling() else self._start[i]
+            named[name] = Field(values, start)
+        returned = self._function(**named)
+        if isinstance(returned, tuple | list):
+            return tuple(_checked(item, values.shape) for item in returned)
+        return _checked(returned, values.shape)
+
+
+def _checked(returned: object, shape: tuple[int, int]) -> Tensor:
+    value = returned._tensor() if isinstance(returned, Field) else tensors_of(returned)
+    if not isinstance(value, Tensor) or tuple(value.shape) != shape:
+        got = f"shape {tuple(value.shape)}" if isinstance(value, Tensor) else type(value).__name__
+        each = "value a point" if shape[1] == 1 else "value for each point and function"
+        raise InputError(f"A residual must return one {each}, shape {shape}; got {got}.")
+    return value

@@ -21,15 +21,14 @@ from dudx.compile.graphs import Compiled
 from dudx.compile.planned import from_graph
 from dudx.engines.base import Engine
 from dudx.errors import InputError
-from dudx.fields import Field, Values, tensors_of
-from dudx.linear import Linear
+from dudx.fields import Field
 from dudx.network.ensemble import Ensemble
 from dudx.network.given import with_data
 from dudx.network.joined import Joined
 from dudx.operators import D, Operator
 from dudx.private_torch import mapped
-from dudx.recording import OtherRequestError, Recorder, Replay, Request
-from dudx.spelling import data_names, input_names, networks_last, parameters_of
+from dudx.recording import OtherRequestError, Request, Written
+from dudx.spelling import data_names, input_names
 
 #: One tensor for one equation, a tuple of them for several.
 Result = TypeVar("Result", bound=Tensor | tuple[Tensor, ...])
@@ -109,16 +108,11 @@ class Residual(Generic[Result]):
         self.networks = dict(networks or {})
         if self.networks and self.functions:
             raise InputError("Networks beside a model of many functions are not known; make one network of them.")
-        self.outputs, arguments = parameters_of(function, {*self.inputs, *self.data})
-        # The columns of networks come after those of the model.
-        self.outputs = networks_last(self.outputs, self.networks)
+        self._written = Written(function, self.inputs, self.data, self.networks, self.functions)
+        self.outputs = self._written.outputs
         #: Models together with the networks, which pass as one.
         self._joined: weakref.WeakKeyDictionary[Any, Joined] = weakref.WeakKeyDictionary()
-        self._columns = {name: i for i, name in enumerate(self.inputs) if name in arguments}
-        self._given = tuple(name for name in self.data if name in arguments)
         self._data_names = set(self.data)
-        #: The outputs themselves, of which the function makes its expressions.
-        self._start = [Linear({i: D()}) for i in range(len(self.outputs))]
         #: By what is given with a call, what the function asks for then.
         self._requests: dict[Hashable, Request] = {}
         #: Whether the function has always asked for what was recorded; otherwise it is recorded at each call.
@@ -173,10 +167,6 @@ class Residual(Generic[Result]):
         rows, functions = ({name: data[name] for name in names} for names in (self.network_data, self.functions))
         return with_data(model, rows, functions, len(x))
 
-    def _columns_of(self, data: Mapping[str, Tensor]) -> int:
-        """How many columns a field has: one for each function."""
-        return len(data[self.functions[0]]) if self.functions else 1
-
     def _evaluated(
         self, model: Model, x: Tensor, engine: Engine, data: Mapping[str, Tensor], finish: Callable[[Any], Any]
     ) -> Any:
@@ -224,7 +214,7 @@ class Residual(Generic[Result]):
             return model.map(of)
         computed = derivatives(model, x, request.operators, engine)
         elsewhere = partial(derivatives_elsewhere, model, engine, len(x)) if request.elsewhere else None
-        return finish(self._combined(computed, request, x, data, elsewhere))
+        return finish(self._written.replayed(computed, request, x, data, elsewhere))
 
     def _plan(self, model: Any, x: Tensor, engine: Engine, request: Request) -> Any:
         """The plan to be compiled; None where nothing is."""
@@ -241,7 +231,7 @@ class Residual(Generic[Result]):
         names = tuple(data)
 
         def finish(residual: Residual, computed: Sequence[Tensor], x: Tensor, given: tuple[Tensor, ...]) -> Any:
-            values = residual._combined(computed, request, x, dict(zip(names, given, strict=True)))
+            values = residual._written.replayed(computed, request, x, dict(zip(names, given, strict=True)))
             return tuple(end(values) for end in _ENDS)
 
         assert self._compiled is not None
@@ -256,37 +246,16 @@ class Residual(Generic[Result]):
     def _recorded(self, x: Tensor, data: Mapping[str, Tensor]) -> Request:
         """What the function asks for now."""
         self._check_given(data)
-        recorder = Recorder(self.inputs, x, self._columns_of(data))
-        self._call(recorder, x, data)
-        request = recorder.request(data)
-        if not request.asked:
-            raise InputError("The residual asks for nothing of the network; use its outputs or their derivatives.")
+        request = self._written.recorded(x, data)
         if request.repeatable:
             self._requests[self._signature(x, data)] = request
-        return request.fitting(x)
+        return request
 
     @staticmethod
     def _signature(x: Tensor, data: Mapping[str, Tensor]) -> Hashable:
         if not data:
             return x.dtype
         return (x.dtype, *((name, tensor.dtype, tensor.shape[1:]) for name, tensor in data.items()))
-
-    def _combined(
-        self,
-        computed: Sequence[Tensor],
-        request: Request,
-        x: Tensor,
-        data: Mapping[str, Tensor],
-        elsewhere: Callable[..., Sequence[Tensor]] | None = None,
-    ) -> Any:
-        """The function's value from the computed operators."""
-        columns = self._columns_of(data)
-        if computed[0].shape[1] != len(self.outputs) * columns:
-            raise InputError(
-                f"The residual names {len(self.outputs)} output(s) ({', '.join(self.outputs)}) and the model returns "
-                f"{computed[0].shape[1] // columns}; name them all, in order."
-            )
-        return self._call(Replay(x, request, computed, columns, elsewhere), x, data)
 
     def compiled(self) -> Residual[Result]:
         """The same residual, compiled."""
@@ -332,30 +301,6 @@ class Residual(Generic[Result]):
             raise InputError(
                 f"The residual expects the data {sorted(self.data)} with each call and got {sorted(data)}."
             )
-
-    def _call(self, values: Values, x: Tensor, data: Mapping[str, Tensor]) -> Any:
-        # Only what is asked for: in many dimensions, columns nobody looks at would cost more than the residual.
-        named: dict[str, Any] = {}
-        for name, i in self._columns.items():
-            named[name] = Field._coordinate(values, i, x[:, i : i + 1])
-        for name in self._given:
-            named[name] = data[name]
-        for i, name in enumerate(self.outputs):
-            # torch.compile would have to guard what it finds remembered there.
-            start = Linear({i: D()}) if torch.compiler.is_compiling() else self._start[i]
-            named[name] = Field(values, start)
-        returned = self.function(**named)
-        if isinstance(returned, tuple | list):
-            return tuple(self._checked(item, values.shape) for item in returned)
-        return self._checked(returned, values.shape)
-
-    def _checked(self, returned: object, shape: tuple[int, int]) -> Tensor:
-        value = returned._tensor() if isinstance(returned, Field) else tensors_of(returned)
-        if not isinstance(value, Tensor) or tuple(value.shape) != shape:
-            got = f"shape {tuple(value.shape)}" if isinstance(value, Tensor) else type(value).__name__
-            each = "value a point" if shape[1] == 1 else "value for each point and function"
-            raise InputError(f"A residual must return one {each}, shape {shape}; got {got}.")
-        return value
 
 
 def _fresh(values: Any) -> Any:

@@ -60,6 +60,9 @@ def backward(loss: Callable[..., Tensor], x: Tensor | Sequence[Tensor], chunk: i
 #: Bytes of one layer's activations that a thread has to do with in a pass, by measurement on widths 64, 128 and 256:
 #: with more, the next layer finds them gone from the cache; with less, the cost of each call shows.
 _LAYER = 2 * 2**20
+#: How much more it may be where several threads share a call: at its end they wait for each other, which costs more
+#: than what is gone from the cache (`benchmarks/streaming.py --threads 2 --chunks auto 512 1024 2048 4096 8192`).
+_SHARED = 4
 #: Bytes that a slice may keep for its backward pass, and how many tensors a layer keeps for each row.
 _KEPT, _TENSORS = 2**28, 3
 
@@ -67,8 +70,9 @@ _KEPT, _TENSORS = 2**28, 3
 def suggested_chunk(model: object, device: torch.device | str = "cpu", rows: RowsPerPoint | int = 4) -> int:
     """How many points a slice should have so that a layer's activations stay in the cache, a power of two.
 
-    The threads that torch works with (`torch.get_num_threads()`) share a slice, and each has a cache of its own. On a
-    GPU slices only save memory, so they are as large as keeps it busy.
+    The threads that torch works with (`torch.get_num_threads()`) share a slice: each has a cache of its own, and all
+    wait for the last one, so that several want larger slices. On a GPU slices only save memory, so they are as large as
+    keeps it busy.
 
     Args:
         model: its widest layer decides.
@@ -85,6 +89,7 @@ def suggested_chunk(model: object, device: torch.device | str = "cpu", rows: Row
     weights = [p for p in model.parameters() if p.ndim == 2] if isinstance(model, nn.Module) else []
     widths = [p.shape[0] for p in weights] or [128] * 5
     size = weights[0].element_size() if weights else 4
-    by_cache = _LAYER * torch.get_num_threads() / (max(widths) * size * rows.at_once)
+    threads = torch.get_num_threads()
+    by_cache = _LAYER * (_SHARED * threads if threads > 1 else 1) / (max(widths) * size * rows.at_once)
     by_memory = _KEPT / (sum(widths) * size * rows.kept * _TENSORS)
     return 2 ** max(4, min(16, int(math.log2(min(by_cache, by_memory)))))

@@ -137,7 +137,7 @@ def test_the_suggested_slice_grows_with_the_threads_that_share_it():
             sizes.append(suggested_chunk(model))
     finally:
         torch.set_num_threads(threads)
-    assert sizes == [1024, 2048, 4096]
+    assert sizes == [1024, 8192, 16384]
 
 
 def test_the_suggested_slice_shrinks_with_the_rows_a_point_takes():
