@@ -8,7 +8,8 @@ import pytest
 import torch
 from torch import nn
 
-from dudx import CoupledModelError, PerSampleAD
+import dudx
+from dudx import CoupledModelError, InputError, PerSampleAD
 from dudx.lab import storage
 from dudx.lab.problems import problem
 from dudx.lab.run.networks import networks
@@ -78,8 +79,51 @@ def test_running_statistics_follow_the_interior_once_a_step() -> None:
 
 
 @pytest.mark.parametrize("network", NETWORKS)
-def test_a_run_of_a_coupled_network_resumes_bit_for_bit(network: str, tmp_path: Path) -> None:
-    settings = make_settings("poisson", "smoke", network=network, engine="sfd", epochs=12)
+def test_a_fixed_context_makes_one_function_of_all(network: str) -> None:
+    trainer = make_trainer(network, "ad", coupled="fixed", calibration_points=32)
+    parts = trainer.objective.draw(torch.Generator().manual_seed(5))
+    interior, boundary = trainer.views.training([part.points for part in parts])
+    x, context = parts[0].points, trainer.calibration_points
+    expected = dudx.frozen(copy.deepcopy(trainer.model), context)(x)
+    assert torch.allclose(interior(x), expected, atol=1e-12)
+    assert torch.allclose(boundary(x), expected, atol=1e-12)
+    assert torch.allclose(trainer.views.evaluation()(x), expected, atol=1e-12)
+
+
+def test_what_a_fixed_context_leaves_behind_is_right_in_evaluation_mode() -> None:
+    trainer = make_trainer("batchnorm", "ad", coupled="fixed")
+    x = trainer.calibration_points
+    expected = trainer.model.train()(x)
+    trainer.evaluation.predict(x.numpy())
+    assert torch.allclose(trainer.model.eval()(x), expected, atol=1e-12)
+
+
+def test_running_statistics_follow_each_batch_once() -> None:
+    trainer = make_trainer("batchnorm", "ad", coupled="running")
+    layer = trainer.model[2]
+    parts = trainer.objective.draw(torch.Generator().manual_seed(5))
+    points = [part.points for part in parts]
+    trainer.views.training(points)
+    followed = layer.running_mean.clone()
+    model = trainer.views.training(points)[0]
+    assert torch.equal(layer.running_mean, followed)
+    assert followed.abs().max() > 0
+    assert not dudx.coupled(model, points[0])
+    trainer.views.training([point + 0.1 for point in points])
+    assert not torch.equal(layer.running_mean, followed)
+
+
+def test_attention_has_no_running_statistics() -> None:
+    with pytest.raises(InputError, match="no batch norm"):
+        make_trainer("attention", "ad", coupled="running")
+
+
+@pytest.mark.parametrize(
+    ("network", "way"),
+    [*((network, way) for network in NETWORKS for way in ("isolate", "fixed")), ("batchnorm", "running")],
+)
+def test_a_run_of_a_coupled_network_resumes_bit_for_bit(network: str, way: str, tmp_path: Path) -> None:
+    settings = make_settings("poisson", "smoke", network=network, engine="sfd", epochs=12, resample=3, coupled=way)
     whole, half = tmp_path / "whole", tmp_path / "half"
 
     def copied() -> None:

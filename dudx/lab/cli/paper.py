@@ -53,7 +53,8 @@ def reproduce(
     elif from_data is not None:
         command.redraw(experiments or [], from_data, out or from_data)
     else:
-        chosen = command.Choice(experiments or [], every, profile, device or ("cuda" if gpus_per_run else None))
+        device = "cuda" if device is None and gpus_per_run else device
+        chosen = command.Choice(experiments or [], every, profile, device)
         folder = out or chosen.folder
         if plan:
             code = command.show_plan(chosen, folder, workers)

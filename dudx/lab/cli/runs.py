@@ -40,7 +40,8 @@ def train(
     from dudx.lab.run.folder import settings_of
     from dudx.lab.run.settings import make_settings
 
-    profile = profile or ("cpu" if problem in problems() else "auto")
+    if profile is None:
+        profile = "cpu" if problem in problems() else "auto"
     settings = settings_of(out, options) if resume else make_settings(problem, profile, **options)
     if settings.problem != problem:
         raise InputError(f"The run in {str(out)!r} is of the problem {settings.problem!r}, not {problem!r}.")

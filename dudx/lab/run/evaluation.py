@@ -24,7 +24,6 @@ class Evaluation:
 
     def predict(self, points: np.ndarray) -> np.ndarray:
         """The network's output at some points, in evaluation mode."""
-        self.model.eval()
         model = self.views.evaluation()
         with torch.no_grad():
             slices = torch.from_numpy(np.ascontiguousarray(points)).split(_ROWS_AT_ONCE)

@@ -51,8 +51,10 @@ class Settings(BaseModel):
     engine: str = _chosen("ad", "how derivatives are computed; see `dudx engines`, or package.module:Class")
     accuracy: int = _chosen(2, "order of convergence of finite differences", ge=2, le=12, multiple_of=2)
     seed: int = _chosen(..., "decides the network's start, the points and the random steps", ge=0)
-    coupled: Literal["isolate", "ignore"] = _chosen(
-        "isolate", "samples that influence each other: isolate them, or ignore it, which is wrong"
+    coupled: Literal["isolate", "fixed", "running", "ignore"] = _chosen(
+        "isolate",
+        "samples that influence each other: isolate each in its batch; see each against the calibration points, which "
+        "are fixed; normalise by running statistics; or ignore it, which is wrong",
     )
 
     network: str = _network("mlp", "see `dudx networks`, or package.module:Class")

@@ -74,9 +74,8 @@ class Trainer:
         self.calibration_points = problem.domain.sobol(
             settings.calibration_points, settings.seed, self.device, self.dtype
         )
-        self.views = Views(
-            self.model, self.calibration_points, isolating=self.engine.coupled == "refuse" and not ignoring
-        )
+        as_it_is = self.engine.coupled != "refuse"  # for engines that know how to handle it, or ignore it
+        self.views = Views(self.model, self.calibration_points, "ignore" if as_it_is else settings.coupled)
         self.ranks.same_start(self.model, self.unknowns, self.calibration_points)
         self.first, self.second = self._first_phase(), self._second_phase()
         self.batches = Batches(self.objective, settings.resample, self.generator, self._residual_size)
@@ -123,6 +122,8 @@ class Trainer:
             parts["weighting"] = self.weighting  # before the batches, which are made with its weights
         if self.settings.resample > 1:
             parts["batches"] = self.batches
+        if self.views.way == "running":
+            parts["views"] = self.views
         if self.settings.settled:
             parts["stopping"] = self.stopping
         return parts

@@ -44,6 +44,12 @@ class Curves(_Sizes):
     candidates: int = Field(ge=8)
 
 
+class CoupledTrainings(Trainings):
+    """Runs of networks whose samples influence each other, by what is done about it."""
+
+    ways: dict[str, list[str]] | None = Field(None, description="the engines of each way; else isolated and ignored")
+
+
 class Discrepancy(_Sizes):
     """Derivatives of networks whose samples influence each other, after pretraining."""
 
@@ -96,7 +102,7 @@ class Profile(_Sizes):
     curves: Curves
     accuracy: dict[str, Trainings]
     interval: dict[str, IntervalTrainings]
-    coupled: Trainings
+    coupled: CoupledTrainings
     #: The settings of the run behind figure 1, whose network is needed; else those of Poisson's table.
     picture: dict[str, Any] | None = None
     discrepancy: Discrepancy

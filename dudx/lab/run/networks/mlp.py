@@ -33,9 +33,13 @@ class MLP(nn.Sequential):
         super().__init__(*layers, nn.Linear(hidden[-1], outputs))
         _xavier(self)
         if spread:
-            first = next(layer for layer in self if isinstance(layer, nn.Linear))
-            nn.init.normal_(first.weight, std=spread / math.sqrt(inputs))
-            nn.init.uniform_(first.bias, -spread, spread)
+            widen(next(layer for layer in self if isinstance(layer, nn.Linear)), spread)
+
+
+def widen(layer: nn.Linear, spread: float) -> None:
+    """Draw a first layer so wide that its outputs bend as often as the spread says."""
+    nn.init.normal_(layer.weight, std=spread / math.sqrt(layer.in_features))
+    nn.init.uniform_(layer.bias, -spread, spread)
 
 
 def _xavier(network: nn.Module) -> None:
