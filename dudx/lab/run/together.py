@@ -237,8 +237,8 @@ def _refuse_settings(problem: Problem, settings: Settings, ranks: Ranks | None) 
     if schedule is None or type(optimizer) not in _ELEMENTWISE:
         raise InputError(
             f"The optimizer {settings.optimizer!r} looks at a whole network or matrix at once, and members are trained "
-            "by one that looks at each number by itself: --profile soap --optimizer adam, or torch.optim:NAME with NAME "
-            f"among {', '.join(kind.__name__ for kind in _ELEMENTWISE)}."
+            "by one that looks at each number by itself: --profile soap --optimizer adam, or torch.optim:NAME with "
+            f"NAME among {', '.join(kind.__name__ for kind in _ELEMENTWISE)}."
         )
     reason = None
     if ranks is not None:
