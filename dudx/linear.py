@@ -62,7 +62,7 @@ class Linear:
 
     def same(self, other: Linear) -> bool:
         """Whether it is the same expression; directions that are computed anew at each call count by their values."""
-        return self.shape == other.shape and all(map(torch.equal, self._directions(), other._directions()))
+        return self.shape == other.shape and all(map(_equal, self._directions(), other._directions()))
 
     @property
     def shape(self) -> Shape:
@@ -72,6 +72,10 @@ class Linear:
     def _directions(self) -> list[Tensor]:
         terms = [term for operator in self.operators.values() for term in operator.terms]
         return [term.direction for term in terms if isinstance(term, Directional)]
+
+
+def _equal(a: Tensor, b: Tensor) -> bool:
+    return a is b or torch.equal(a, b)  # numbers cannot be looked at inside of vmap
 
 
 def _shape(operator: Operator) -> tuple:

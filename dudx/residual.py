@@ -14,7 +14,7 @@ from typing import Any, ClassVar, Generic, TypeVar, overload
 import torch
 from torch import Tensor
 
-from dudx import checks
+from dudx import checks, members
 from dudx.border import derivatives, derivatives_elsewhere, prepared
 from dudx.checks import Model
 from dudx.compile.graphs import Compiled
@@ -131,11 +131,14 @@ class Residual(Generic[Result]):
         x = self._points(x)
         return (self._known(x, data) or self._recorded(x, data)).orders(self.outputs)
 
-    def __call__(self, model: Model, x: Tensor, engine: Engine, **data: Tensor) -> Result:
-        """The residual at the points, (B, 1), or a tuple of them; differentiable in the parameters."""
+    def __call__(self, model: Model, x: Tensor, engine: Engine | Sequence[Engine], **data: Tensor) -> Result:
+        """The residual at the points, (B, 1), or a tuple of them; differentiable in the parameters.
+
+        The members of an ensemble may have points (M, B, d), data and engines (a list) of their own.
+        """
         return self._evaluated(model, x, engine, data, _fresh)
 
-    def loss(self, model: Model, x: Tensor, engine: Engine, **data: Tensor) -> Tensor:
+    def loss(self, model: Model, x: Tensor, engine: Engine | Sequence[Engine], **data: Tensor) -> Tensor:
         """The mean square of the residual, summed over the equations; with `compile` one compiled graph."""
         return self._evaluated(model, x, engine, data, _mean_square)
 
@@ -168,26 +171,56 @@ class Residual(Generic[Result]):
         return with_data(model, rows, functions, len(x))
 
     def _evaluated(
-        self, model: Model, x: Tensor, engine: Engine, data: Mapping[str, Tensor], finish: Callable[[Any], Any]
+        self, model: Model, x: Tensor, engine: Any, data: Mapping[str, Tensor], finish: Callable[[Any], Any]
     ) -> Any:
+        if isinstance(model, Ensemble) and isinstance(x, Tensor) and x.ndim == 3:
+            return self._of_members(model, x, engine, data, finish)
         x = self._points(x)
         if not isinstance(model, Ensemble):
             model = self._given_data(self._with_networks(model), x, data)
-        known = self._known(x, data)
-        if known is not None:
+        return self._replayed([(x, data)], lambda asked: self._computed(model, x, engine, data, asked[0], finish))
+
+    def _replayed(
+        self, calls: Sequence[tuple[Tensor, Mapping[str, Tensor]]], compute: Callable[[list[Request]], Any]
+    ) -> Any:
+        """What is computed by the requests of such calls, those that are known if they still hold."""
+        known = [self._known(x, data) for x, data in calls]
+        if None not in known:
             try:
-                return self._computed(model, x, engine, data, known, finish)
+                return compute(known)  # type: ignore[arg-type]
             except OtherRequestError:
                 # Something the function reads has changed since it was recorded, a coefficient perhaps; it may again.
                 self._steady = False
         try:
-            return self._computed(model, x, engine, data, self._recorded(x, data), finish)
+            return compute([self._recorded(x, data) for x, data in calls])
         except OtherRequestError:
             raise InputError(
                 "The residual asked for other derivatives when it was called again, so it is not known which to "
                 "compute: it must not branch on values, count its calls or draw random numbers; use torch.where "
                 "instead of if, and random_laplacian for random operators."
             ) from None
+
+    def _of_members(
+        self, several: Ensemble, x: Tensor, engine: Any, data: Mapping[str, Tensor], finish: Callable[[Any], Any]
+    ) -> Any:
+        """The same for members with points of their own."""
+        if self.networks or self.network_data or self.functions:
+            raise InputError("Members with points of their own are networks alone, without data or other networks.")
+        each, engines = members.apart(several, x, data), members.engines_of(several, engine)
+        for points, _ in each:
+            self._points(points)
+
+        def compute(requests: list[Request]) -> Any:
+            def graph(plan: Any, axes: tuple[int | None, ...]) -> Any:
+                return self._from_graph(plan, several, x, data, requests[0], axes)[_ENDS.index(finish)]
+
+            compiling = self._compiled is not None and not mapped() and self._compiled.takes(several.kind)
+            return members.of_members(
+                several, x, data, each, engines, requests,
+                lambda *computed: finish(self._combined(*computed)), graph if compiling else None,
+            )  # fmt: skip
+
+        return self._replayed(each, compute)
 
     def _computed(
         self,
@@ -226,7 +259,15 @@ class Residual(Generic[Result]):
             return None
         return prepared(model, x, request.operators, engine)
 
-    def _from_graph(self, plan: Any, model: Model, x: Tensor, data: Mapping[str, Tensor], request: Request) -> Any:
+    def _from_graph(
+        self,
+        plan: Any,
+        model: Model,
+        x: Tensor,
+        data: Mapping[str, Tensor],
+        request: Request,
+        axes: tuple[int | None, ...] | None = None,
+    ) -> Any:
         """The residual in each of the forms that may be asked for: a call and a loss share one graph."""
         names = tuple(data)
 
@@ -236,7 +277,7 @@ class Residual(Generic[Result]):
 
         assert self._compiled is not None
         way = (request.places, request.shapes, names)
-        return from_graph(self._compiled, plan, model, x, finish, way, self, tuple(data.values()))
+        return from_graph(self._compiled, plan, model, x, finish, way, self, tuple(data.values()), axes)
 
     def _known(self, x: Tensor, data: Mapping[str, Tensor]) -> Request | None:
         """What the function asked for when it was called like this before, if it can be relied on."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import pytest
@@ -15,6 +16,7 @@ from torch.utils.checkpoint import checkpoint
 
 import dudx
 from dudx import AD, D, Taylor, UnsupportedError, evaluate
+from dudx.engines.taylor import directional
 
 OPERATORS = [D(), D(0), D(0, 0) + D(1, 1), D(0, 0, 1)]
 
@@ -230,3 +232,13 @@ def test_the_hint_is_given_once() -> None:
     hints = [str(w.message) for w in caught if issubclass(w.category, dudx.SlowRuleWarning)]
     assert len(hints) == 1
     assert "torch.Tensor.cumprod" in hints[0]
+
+
+def test_rounding_of_single_precision_is_not_taken_for_a_wrong_formula() -> None:
+    """The second derivative of a running product divides by its factors, of which some are small."""
+    known = {key: directional._known.pop(key) for key in list(directional._known) if "cumprod" in str(key)}
+    x = torch.rand(1024, 16, generator=torch.Generator().manual_seed(0))
+    evaluate(partial(torch.cumprod, dim=1), x, dudx.Laplacian(), Taylor())
+    ways = {way for key, way in directional._known.items() if "cumprod" in str(key)}
+    directional._known.update(known)
+    assert ways == {directional._forward_batched}

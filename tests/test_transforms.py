@@ -107,3 +107,90 @@ def test_members_that_differ_or_mix_samples_are_refused() -> None:
     for call in (BURGERS, BURGERS.loss):
         with pytest.raises(dudx.CoupledModelError):
             call(mixing, points(6, 2), Taylor())
+
+
+# -- points of each member -------------------------------------------------------------------------------------------
+
+
+def slope(u: Any, n: Any, g: Any) -> Any:
+    return u.along(n) + u.xx - g * u.t
+
+
+def unit_slope(u: Any, n: Any, g: Any) -> Any:
+    return u.along(n / n.norm(dim=1, keepdim=True)) + u.xx - g * u.t
+
+
+def own(count: int = 3) -> tuple[Tensor, dict[str, Tensor]]:
+    """Points, and directions and values at them, for each member."""
+    x, n, g = (torch.stack([points(6, d, seed=10 * d + m) for m in range(count)]) for d in (2, 2, 1))
+    return x, {"n": n - 0.3, "g": g}
+
+
+def engines_of_members(name: str) -> list[Any]:
+    def drawing(seed: int) -> dudx.SFD:
+        return dudx.SFD(steps=(1e-3, 1e-2), generator=torch.Generator().manual_seed(seed))
+
+    return {
+        "Taylor": [Taylor()] * 3,
+        "AD": [AD()] * 3,
+        "FD": [FD(1e-3), FD(2e-3), FD(3e-3)],
+        # Of the second one both orders share their rows, so that its plan is another one.
+        "EFD": [dudx.EFD({1: 1e-3, 2: 1e-2}), dudx.EFD({1: 1e-2, 2: 1e-2}), dudx.EFD({1: 1e-3, 2: 2e-2})],
+        "SFD": [drawing(seed) for seed in range(3)],
+    }[name]
+
+
+@pytest.mark.parametrize("function", [slope, unit_slope])
+@pytest.mark.parametrize("compile", [False, pytest.param(True, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("name", ["Taylor", "AD", "FD", "EFD", "SFD"])
+def test_members_have_points_data_and_engines_of_their_own(name: str, compile: bool, function: Any) -> None:
+    if name == "AD" and function is unit_slope:
+        pytest.skip("refused, see below")
+    nets, (x, data) = networks(), own()
+    several = dudx.ensemble(nets)
+    together = Residual(function, ("x", "t"), data=("n", "g"), compile=compile)
+    alone = Residual(function, ("x", "t"), data=("n", "g"))
+    losses = together.loss(several, x, engines_of_members(name), **data)
+    singles = engines_of_members(name)
+    exact = torch.stack(
+        [alone.loss(net, x[m], singles[m], **{k: v[m] for k, v in data.items()}) for m, net in enumerate(nets)]
+    )
+    # Differences divide rounding by steps, and by their squares.
+    assert torch.allclose(losses, exact, rtol=1e-12 if name in ("Taylor", "AD") else 1e-8)
+    losses.sum().backward()
+    exact.sum().backward()
+    for stacked, of_nets in zip(several.stacked, zip(*(net.parameters() for net in nets), strict=True), strict=True):
+        if of_nets[0].grad is not None:
+            assert torch.allclose(stacked.grad, torch.stack([p.grad for p in of_nets]), atol=1e-7)
+    if name in ("Taylor", "AD"):
+        values = together(several, x, singles[0], **data)
+        each = [alone(net, x[m], singles[0], **{k: v[m] for k, v in data.items()}) for m, net in enumerate(nets)]
+        assert torch.allclose(values, torch.stack(each), atol=1e-12)
+
+
+def test_points_of_members_that_cannot_be_are_refused() -> None:
+    nets, (x, data) = networks(), own()
+    several, equation = dudx.ensemble(nets), Residual(slope, ("x", "t"), data=("n", "g"))
+    with pytest.raises(dudx.InputError, match=r"\(3, B, …\), one batch a member; the points"):
+        equation.loss(several, x[:2], Taylor(), **data)
+    with pytest.raises(dudx.InputError, match="one batch a member; the n have"):
+        equation.loss(several, x, Taylor(), n=data["n"][0], g=data["g"])
+    with pytest.raises(dudx.InputError, match="a list of 3, one for each member"):
+        equation.loss(several, x, [Taylor()], **data)
+    with pytest.raises(dudx.InputError, match="AD makes no plan"):
+        equation.loss(several, x, [AD(), AD(together=False), AD()], **data)
+    with pytest.raises(dudx.InputError, match="directions that are data"):
+        Residual(unit_slope, ("x", "t"), data=("n", "g")).loss(several, x, AD(), **data)
+    bad = x.clone()
+    bad[1, 2, 0] = float("nan")
+    with pytest.raises(dudx.InputError, match="row 2 holds a NaN"):
+        equation.loss(several, bad, Taylor(), **data)
+
+
+def test_a_coefficient_that_changes_is_noticed_for_members_too() -> None:
+    nets, (x, _) = networks(), own()
+    several, number = dudx.ensemble(nets), [1.0]
+    equation = Residual(lambda u: u.t - number[0] * u.xx, ("x", "t"))
+    for number[0] in (1.0, 2.0, 3.0):
+        exact = torch.stack([equation.loss(net, x[m], Taylor()) for m, net in enumerate(nets)])
+        assert torch.allclose(equation.loss(several, x, Taylor()), exact)

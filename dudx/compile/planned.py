@@ -24,6 +24,7 @@ def from_graph(
     way: Hashable = (),
     subject: Any = None,
     given: tuple[Tensor, ...] = (),
+    axes: tuple[int | None, ...] | None = None,
 ) -> Any:
     """What `finish(subject, derivatives, x, given)` makes of the derivatives that a plan computes.
 
@@ -36,6 +37,8 @@ def from_graph(
         way: by what else graphs are told apart.
         subject: what may change between calls, such as an object with a user's function: torch looks at it each time.
         given: tensors that come with the call.
+        axes: where the members of an ensemble have points of their own, of each of the plan's tensors the axis of
+            members; points and `given` have it in front.
     """
     network, held, bind = unbound(model)
 
@@ -47,14 +50,18 @@ def from_graph(
         planned: tuple[Tensor, ...],
         given: tuple[Tensor, ...],
     ) -> Any:
-        def of(network: Any) -> Any:
+        def of(
+            network: Any, x: Tensor = x, planned: tuple[Tensor, ...] = planned, given: tuple[Tensor, ...] = given
+        ) -> Any:
             return finish(subject, plan.run(bind(network, *held), x, planned), x, given)
 
+        if axes is not None:
+            return network.map(of, x, planned, given, axes=(0, axes, 0))
         return network.map(of) if isinstance(network, Ensemble) else of(network)
 
     # What holds tensors knows their number besides their shapes.
     tensors = shapes(x, *held, *plan.tensors, *given)
-    key = Key(plan.key, tensors, (way, torch.is_grad_enabled(), bind), any_size=not held)
+    key = Key(plan.key, tensors, (way, torch.is_grad_enabled(), bind, axes), any_size=not held)
     return compiled(key, run, network, subject, held, x, plan.tensors, given)
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import contextlib
 import warnings
 import weakref
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager
 from typing import Any
 
@@ -58,10 +58,22 @@ def can_be_planned(engine: Engine, model: Model, x: Tensor, operators: Sequence[
     if known is None:
         return True
     if _is_to_be_looked_at(known, engine, x, operators):
-        with torch.no_grad(), unobserved(model):
+        with torch.no_grad(), unobserved(model), _nothing_drawn(engine):
             _looked_at(engine, model, x, operators, known)
         _remember(known, engine, x, operators)
     return not (known.random and engine.approximate)
+
+
+@contextlib.contextmanager
+def _nothing_drawn(engine: Engine) -> Iterator[None]:
+    """A look between two steps: random steps are drawn as if there had been none, at whichever meeting it is."""
+    own = getattr(engine, "generator", None)
+    generator = own if isinstance(own, torch.Generator) else torch.default_generator
+    state = generator.get_state()
+    try:
+        yield
+    finally:
+        generator.set_state(state)
 
 
 def _acquaintance(engine: Engine, model: Model, x: Tensor) -> Acquaintance | None:

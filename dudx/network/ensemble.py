@@ -49,15 +49,23 @@ class Ensemble(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         return self.map(lambda member: member(x))
 
-    def map(self, function: Callable[[Callable[[Tensor], Tensor]], Any]) -> Any:
-        """A function of a network for all members at once; what it returns has a leading axis of members."""
+    def map(self, function: Callable[..., Any], *own: Any, axes: tuple[Any, ...] = ()) -> Any:
+        """A function of a network for all members at once; what it returns has a leading axis of members.
+
+        Further arguments are shared out between members along `axes`, as `torch.func.vmap` takes them in `in_dims`.
+        """
         kind = self.kind
 
-        def of(parameters: tuple[Tensor, ...], buffers: dict[str, Tensor]) -> Any:
-            return function(_Member(kind, {**dict(zip(self._names, parameters, strict=True)), **buffers}))
+        def of(parameters: tuple[Tensor, ...], buffers: dict[str, Tensor], *own: Any) -> Any:
+            return function(_Member(kind, {**dict(zip(self._names, parameters, strict=True)), **buffers}), *own)
 
         # Each member draws random numbers of its own, as networks that are trained one by one do.
-        return vmap(of, randomness="different")(tuple(self.stacked), self._buffers_of)
+        return vmap(of, (0, 0, *axes), randomness="different")(tuple(self.stacked), self._buffers_of, *own)
+
+    def member(self, number: int) -> Callable[..., Tensor]:
+        """One of the networks, its parameters those of the ensemble."""
+        state = {name: stacked[number] for name, stacked in zip(self._names, self.stacked, strict=True)}
+        return _Member(self.kind, {**state, **{name: buffer[number] for name, buffer in self._buffers_of.items()}})
 
     def members(self) -> list[nn.Module]:
         """The networks one by one, as copies."""
@@ -84,7 +92,8 @@ def ensemble(networks: Sequence[nn.Module]) -> Ensemble:
     """Networks of the same layers as one model: one batched product of matrices a layer for all members.
 
     Its outputs, and what `evaluate` and a `Residual` make of it, have a leading axis of members. The parameters are
-    copies, stacked; `members()` gives the networks one by one.
+    copies, stacked; `members()` gives the networks one by one. A `Residual` takes points (B, d) for all members, or
+    (M, B, d), a batch for each.
 
     Example:
         >>> nets = [torch.nn.Sequential(torch.nn.Linear(2, 1), torch.nn.Tanh()) for _ in range(3)]

@@ -25,6 +25,8 @@ Vectors = Sequence[Sequence[Tensor]]
 #: The derivative along the vectors in each row, stacked, for each result.
 Way = Callable[[Function, Sequence[Tensor], Vectors], list[Tensor]]
 
+_DOUBLE = (torch.float64, torch.complex128)
+
 #: By function and order, the way that was found right.
 _known: dict[Hashable, Way] = {}
 
@@ -41,9 +43,24 @@ class Directional:
         key = (self.key, len(vectors))
         way = _known.get(key)
         if way is None:
-            way = self._found(vectors)
+            way = self._in_double()._found(vectors)
             _known[key] = way
         return way(self.function, self.point, vectors)
+
+    def _in_double(self) -> Directional:
+        """The same at a point in double precision, where rounding is no difference; itself where that does not go.
+
+        Ways that are right may differ by more than single precision tells from wrong ones, as where torch divides.
+        """
+        wide = [p.detach().to(torch.promote_types(p.dtype, torch.float64)) for p in self.point]
+        try:
+            with torch.no_grad():
+                results = self.function(*wide)
+        except (RuntimeError, TypeError, ValueError):  # other arguments are of the point's own format
+            return self
+        if self.gradient or transforms_active() or any(r.dtype not in _DOUBLE for r in results):
+            return self
+        return Directional(self.function, wide, self.name, self.key, self.gradient)
 
     def _found(self, vectors: Vectors) -> Way:
         if self.gradient:

@@ -11,7 +11,7 @@ from torch import Generator, Tensor
 
 from dudx.checks import Model
 from dudx.coupling.isolation import Isolated
-from dudx.engines.base import Engine
+from dudx.engines.base import Engine, RowsPerPoint
 from dudx.errors import InputError
 from dudx.lab.problems.base import Points, Problem, Sampler
 from dudx.lab.problems.conditions import Condition
@@ -144,13 +144,16 @@ class Objective:
         Each part has a model of its own, the network as its points see it.
         """
         by_name = {
-            part.name: part.backward(model, engine, self._chunk(model, part, engine))
+            part.name: part.backward(model, engine, self.chunk(model, part, engine))
             for model, part in zip(models, parts, strict=True)
         }
         return torch.stack([part.weight * by_name[part.name] for part in parts]).sum(), by_name
 
-    def _chunk(self, model: Model, part: Part, engine: Engine) -> int:
-        """How many points of a part are taken at once; a batch whose samples influence each other stays whole."""
+    def chunk(self, model: Model, part: Part, engine: Engine, networks: int = 1) -> int:
+        """How many points of a part are taken at once; a batch whose samples influence each other stays whole.
+
+        Where so many networks pass together, a point is as many rows more.
+        """
         if self.settings.chunk == "whole" or isinstance(model, Isolated) or engine.coupled != "refuse":
             return len(part.points)
         if self.settings.chunk != "auto":
@@ -159,7 +162,8 @@ class Objective:
             # A run that is resumed asks for these once more than another.
             with self._unchanged_random_numbers():
                 rows = engine.rows(part.points, part.operators())
-            self.chunks[part.name] = suggested_chunk(model, self.device, rows)
+            all_ = RowsPerPoint(networks * rows.at_once, networks * rows.kept)
+            self.chunks[part.name] = suggested_chunk(model, self.device, all_)
         return self.chunks[part.name]
 
     @property

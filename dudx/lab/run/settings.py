@@ -51,6 +51,7 @@ class Settings(BaseModel):
     engine: str = _chosen("ad", "how derivatives are computed; see `dudx engines`, or package.module:Class")
     accuracy: int = _chosen(2, "order of convergence of finite differences", ge=2, le=12, multiple_of=2)
     seed: int = _chosen(..., "decides the network's start, the points and the random steps", ge=0)
+    members: int = _chosen(1, "so many networks together, with the seeds seed, seed + 1, …", gt=0, le=1000)
     coupled: Literal["isolate", "fixed", "running", "ignore"] = _chosen(
         "isolate",
         "samples that influence each other: isolate each in its batch; see each against the calibration points, which "

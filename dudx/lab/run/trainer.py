@@ -1,4 +1,4 @@
-"""A training run at work: the loop over epochs."""
+"""A training run at work: a network, its optimizer and engine, and what they do in an epoch."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ from dudx.lab.run.checkpoint import Checkpoint, RandomNumbers, Stateful, kept
 from dudx.lab.run.engines import make_engine
 from dudx.lab.run.estimate import estimate
 from dudx.lab.run.evaluation import Evaluation, scored
-from dudx.lab.run.interruption import stop_request
 from dudx.lab.run.least_squares import LeastSquares
+from dudx.lab.run.loop import Loop
 from dudx.lab.run.networks import knowledge_taken, networks, sizes_taken
 from dudx.lab.run.networks.assembled import assembled
 from dudx.lab.run.networks.rescaling import Bounds
@@ -29,7 +29,6 @@ from dudx.lab.run.noise import Noise
 from dudx.lab.run.objective import Objective, Part
 from dudx.lab.run.optimizers.lbfgs import lbfgs
 from dudx.lab.run.phases import Descent, DivergedError, LineSearch, Phase, first_phase, searches
-from dudx.lab.run.progress import display
 from dudx.lab.run.ranks import OneProcess, Ranks
 from dudx.lab.run.records import Records
 from dudx.lab.run.settings import Settings
@@ -44,7 +43,7 @@ _REGIME = 10.0
 _REWEIGH = 100
 
 
-class Trainer:
+class Trainer(Loop):
     """One run: its network, optimizer, engine and random numbers, and the epochs it has come through."""
 
     def __init__(
@@ -55,6 +54,10 @@ class Trainer:
         ranks: Ranks | None = None,
         saved: Callable[[], None] | None = None,
     ):
+        if settings.members > 1:
+            raise InputError(
+                "Several members are trained by `dudx train` and `dudx.lab.train` only; leave out members."
+            )
         self.problem, self.settings = problem, settings
         self.ranks, self.saved = ranks or OneProcess(), saved
         self.objective = Objective(problem, settings)
@@ -85,8 +88,6 @@ class Trainer:
         self.records = Records(folder, settings, self.objective.names, self.unknowns, self.first.damping is not None)
         self.checkpoint = Checkpoint(folder, settings.problem, self._parts())
         self.epochs = settings.epochs + settings.lbfgs_epochs
-        self.epoch = 0
-        self.seconds = 0.0
         #: The damping that the engine's steps were calibrated at.
         self.calibrated_at: float | None = None
 
@@ -141,50 +142,7 @@ class Trainer:
             raise ValueError(f"it is of epoch {self.epoch} of {self.epochs}")
         self.engine = self.engine.with_state(state["engine"])
 
-    def save(self) -> None:
-        """Write the checkpoint, and tell who wants to know."""
-        self.records.write_calibrations()
-        self.checkpoint.save()
-        if self.saved is not None:
-            self.saved()
-
-    # -- the loop ------------------------------------------------------------------------------------------------
-
-    def run(self) -> dict[str, Any]:
-        """Train to the last epoch; interrupted or diverged, leave the folder so that nothing is lost."""
-        self.records.begin()
-        if self.epoch == 0:
-            self.save()
-        self.began = time.perf_counter() - self.seconds
-        status, stopped = "finished", None
-        try:
-            with stop_request() as stop, display(self.settings.problem, *self._extent()) as shown:
-                while self.epoch < self.epochs and status == "finished" and stopped is None:
-                    self._epoch()
-                    stopped = self.ranks.same(self._over)
-                    over = stopped is not None or self.epoch == self.epochs
-                    shown.update(self._progress(), self._facts(), over)
-                    if self.ranks.any(stop()):
-                        status = "interrupted"
-                        self.save()
-                    elif self.epoch % self.settings.checkpoint_every == 0:
-                        self.save()
-        except DivergedError:
-            status = "diverged"
-        reached = self.epoch
-        if status == "finished":
-            self.save()
-        elif status == "diverged":  # what is left to look at is the last network that was saved
-            self.checkpoint.load()
-        return self._result(status, reached, stopped or "epochs")
-
-    def _extent(self) -> tuple[str, float, float]:
-        """What the progress is counted in, how much of it there is, and how much is done."""
-        limit = self.settings.seconds
-        return ("epoch", self.epochs, self.epoch) if limit is None else ("second", limit, self.stopping.spent)
-
-    def _progress(self) -> float:
-        return self._extent()[2]
+    # -- an epoch ------------------------------------------------------------------------------------------------
 
     def _facts(self) -> dict[str, str]:
         damping = self._phase.damping
@@ -197,32 +155,27 @@ class Trainer:
 
     def _epoch(self) -> None:
         began, phase = time.process_time(), self._phase
+        parts, fresh = self.drawn()
+        learning_rate = phase.learning_rate
+        loss, by_name = phase.step(parts)
+        if fresh:
+            self.stopping.add(loss)
+        # The damping after the step, and the steps that it was made with.
+        self._note(began, loss, by_name, learning_rate, self.engine.shown, phase.damping)
+
+    def drawn(self) -> tuple[list[Part], bool]:
+        """The parts of the coming epoch and whether their points are fresh; steps and weights are set where due."""
+        phase = self._phase
         if self._calibration_due(phase.damping):
             self.calibrate()
         parts, fresh = self.batches.at(self.epoch)
         if self._weights_due(phase):
             self.weighting.update(parts, self.views.training, self.engine)
             parts = self.batches.reweighed()
-        learning_rate = phase.learning_rate
-        loss, by_name = phase.step(parts)
-        if fresh:
-            self.stopping.add(loss)
-        self.epoch += 1
-        self.seconds = time.perf_counter() - self.began
-        self.stopping.spent += time.process_time() - began
-        last = self.epoch == self.epochs or self._over is not None
-        evaluating = self.epoch % self.settings.evaluate_every == 0 or last
-        if evaluating or self.epoch % self.settings.log_every == 0 or self.epoch == 1:
-            self.records.add_losses(loss, by_name)
-            scores = self.evaluation.scores() if evaluating else {}
-            self.records.add_row(
-                self.epoch, self.seconds, learning_rate, self.engine.shown, scores, phase.damping, self.stopping.spent
-            )
+        return parts, fresh
 
-    @property
-    def _over(self) -> str | None:
-        """Why to stop now; not before the last step with the present points, as the first one with new points errs."""
-        return self.stopping.reason if self.epoch % self.settings.resample == 0 else None
+    def _scores(self) -> dict[str, float]:
+        return self.evaluation.scores()
 
     def first_step(self, parts: list[Part]) -> tuple[float, Mapping[str, Tensor]]:
         """A step of the main optimizer; returns the loss before it, and its parts."""
@@ -277,19 +230,11 @@ class Trainer:
     def _result(self, status: str, reached: int, stopped: str) -> dict[str, Any]:
         arrays = self.evaluation.arrays()
         facts = {
-            "epochs": self.epoch,
-            "status": status,
-            "seconds": self.seconds,
+            **self._ending(status, reached, stopped),
             "step": self.engine.shown or None,
             "compile_seconds": self.objective.compile_seconds,
             "parameters": sum(p.numel() for p in self.parameters),
         }
-        if self.settings.seconds is not None:
-            facts["cpu_seconds"] = self.stopping.spent
-        if status == "diverged":
-            facts["diverged_at"] = reached
-        elif status == "finished":
-            facts["stopped"] = stopped
         if self.settings.estimate and status != "diverged":
             # It linearises a network of independent samples; of one whose samples are isolated there is none.
             found = (

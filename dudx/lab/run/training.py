@@ -6,7 +6,7 @@ import contextlib
 import warnings
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 
@@ -23,8 +23,11 @@ from dudx.lab.run.folder import LOCK, abandon, begin_run, settings_of
 from dudx.lab.run.preflight import check_machine
 from dudx.lab.run.ranks import Ranks
 from dudx.lab.run.settings import Settings, validated
+from dudx.lab.run.together import Together
 from dudx.lab.run.trainer import Trainer
 from dudx.memory import keep_freed_memory
+
+Kind = TypeVar("Kind", bound=Trainer | Together)
 
 
 def train(
@@ -47,7 +50,8 @@ def train(
         lock: refuse a folder that another process trains in; False where the caller holds its lock.
         problem: what is solved, where it is at hand; else the one that the settings name.
     """
-    return trained(settings, out, resume, ranks, saved, lock, problem)[0]
+    kind: type[Trainer | Together] = Together if settings.members > 1 else Trainer
+    return _trained(kind, settings, out, resume, ranks, saved, lock, problem)[0]
 
 
 def trained(
@@ -60,7 +64,21 @@ def trained(
     problem: Problem | None = None,
     begin: Callable[[Trainer], None] | None = None,
 ) -> tuple[dict[str, Any], Trainer]:
-    """The same, and the trainer with its network; `begin` may change a fresh one before it starts."""
+    """The same for one network, and the trainer that has it; `begin` may change a fresh one before it starts."""
+    return _trained(Trainer, settings, out, resume, ranks, saved, lock, problem, begin)
+
+
+def _trained(
+    kind: type[Kind],
+    settings: Settings,
+    out: str | Path,
+    resume: bool,
+    ranks: Ranks | None,
+    saved: Callable[[], None] | None,
+    lock: bool,
+    problem: Problem | None,
+    begin: Callable[[Kind], None] | None = None,
+) -> tuple[dict[str, Any], Kind]:
     folder = Path(out)
     begun = _begun(folder, settings, resume)
     # Everything that can be wrong with the settings comes to light here, before the folder is made.
@@ -71,7 +89,7 @@ def trained(
     if settings.threads:  # as many as the machine bears, by now
         torch.set_num_threads(settings.threads)
     keep_freed_memory()
-    trainer = Trainer(problem, settings, folder, ranks, saved)
+    trainer = kind(problem, settings, folder, ranks, saved)
     if begin is not None:
         begin(trainer)
     with _place(folder), locked(folder / LOCK) if lock else contextlib.nullcontext():
