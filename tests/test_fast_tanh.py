@@ -14,7 +14,8 @@ from torch.fx.experimental.proxy_tensor import make_fx
 
 from dudx import FD, Residual, Taylor
 from dudx.compile import tanh as module
-from dudx.compile.tanh import faster_tanh, replace_tanh, tanh
+from dudx.compile.rewriting import faster_functions
+from dudx.compile.tanh import rewrite, tanh
 
 
 @pytest.mark.parametrize("compiled", [False, True])
@@ -39,7 +40,7 @@ def test_its_ends_are_those_of_torch() -> None:
 @pytest.mark.parametrize(("dtype", "left"), [(torch.float32, 0), (torch.float64, 1), (torch.bfloat16, 1)])
 def test_only_single_precision_is_replaced(dtype: torch.dtype, left: int) -> None:
     graph = make_fx(lambda x: torch.tanh(2 * x) + 1, tracing_mode="fake")(torch.rand(3, dtype=dtype)).graph
-    replace_tanh(graph)
+    rewrite(graph)
     graph.lint()
     assert len(graph.find_nodes(op="call_function", target=torch.ops.aten.tanh.default)) == left
 
@@ -49,9 +50,9 @@ def test_compiled_residuals_use_it(monkeypatch: pytest.MonkeyPatch, tmp_path: Pa
 
     def counted(graph: torch.fx.Graph) -> None:
         counts.append(len(graph.find_nodes(op="call_function", target=torch.ops.aten.tanh.default)))
-        replace_tanh(graph)
+        rewrite(graph)
 
-    monkeypatch.setattr(module, "replace_tanh", counted)
+    monkeypatch.setattr(module, "rewrite", counted)
     file = tmp_path / "another.py"  # else a graph from torch's cache needs no pass
     file.write_text(str(time.time_ns()))
     monkeypatch.setattr(module, "__file__", str(file))
@@ -61,9 +62,9 @@ def test_compiled_residuals_use_it(monkeypatch: pytest.MonkeyPatch, tmp_path: Pa
 
 
 def test_a_pass_of_the_users_own_is_left_in_place() -> None:
-    assert faster_tanh()
+    assert faster_functions()
     with torch._inductor.config.patch(post_grad_custom_post_pass=lambda graph: None):
-        assert faster_tanh() == {}
+        assert faster_functions() == {}
 
 
 @pytest.mark.parametrize("engine", [Taylor(), FD(0.1)], ids=repr)

@@ -83,16 +83,19 @@ CASES = {
 class Script:
     """A solver that trains in rounds."""
 
-    def __init__(self, case: str, accelerated: bool):
+    def __init__(self, case: str, way: str):
         seed_everything(1, verbose=False)  # points on a boundary are drawn by numpy
         problem, layers, points = CASES[case]
-        self.problem = problem()
         inside = "phys_cond"
+        if way == "least":
+            values = Condition(domain=inside, equation=Equation(lambda input_, output_: output_.extract(["u"])))
+            problem = type("Least", (problem,), {"conditions": {**problem.conditions, inside: values}})
+        self.problem = problem()
         self.problem.discretise_domain(points, "random", domains=[inside])
         self.problem.discretise_domain(100, "random", domains=[name for name in problem.domains if name != inside])
         model = FeedForward(2, 1, layers=layers, func=torch.nn.Tanh)
         self.solver = PhysicsInformedSingleModelSolver(self.problem, model)
-        if accelerated:
+        if way == "after":
             faster.accelerate(self.solver)
 
     def train(self, steps: int) -> None:

@@ -17,33 +17,26 @@ then on, and the equation finds them there. Validation, tests and conditions wit
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
 from pina import LabelTensor
 from pina._src.condition.input_equation_condition import InputEquationCondition
-from pina._src.core import operator as operators
 from pina._src.solver.mixin.gradient_enhanced_mixin import GradientEnhancedMixin
 from pina._src.solver.mixin.single_model_mixin import SingleModelMixin
 from torch import Tensor
 
 from dudx.adapters.labels import of_plain_points
 from dudx.adapters.pina_fields import EquationOfFields, columns_in
-from dudx.adapters.served import must_agree, runs_as_before, with_parameters
+from dudx.adapters.pina_noted import EquationWithDerivatives, Noted, OtherRequestError, Wanted
+from dudx.adapters.served import must_agree, runs_as_before
 from dudx.compile.graphs import CompilationWarning
 from dudx.engines.autodiff import AD
 from dudx.engines.base import Engine
 from dudx.engines.taylor.engine import Taylor
 from dudx.errors import InputError
-from dudx.fields import Field
-from dudx.residual import Residual
-
-#: A derivative along an axis, or a Laplacian along several.
-Step = tuple[str, tuple[int, ...]]
-#: Of which output, and the steps by which it is differentiated; plain values, which torch.compile can follow.
-Wanted = tuple[int, tuple[Step, ...]]
+from dudx.network.sandbox import output_of, unobserved
 
 
 def accelerate(solver: Any, engine: Engine | None = None, compile: bool = True) -> None:
@@ -63,28 +56,53 @@ def accelerate(solver: Any, engine: Engine | None = None, compile: bool = True) 
         raise InputError(f"accelerate takes a solver of PINA; got {type(solver).__name__}.")
     if engine is not None and not isinstance(engine, Engine):
         raise InputError(f"The engine must be an instance such as dudx.Taylor(); got {engine!r}.")
-    solver.__dict__.pop("_compute_condition_loss", None)
+    for stood_in in ("_compute_condition_loss", "batch_evaluation_step"):
+        solver.__dict__.pop(stood_in, None)
     what = f"This {type(solver).__name__}"
     if not isinstance(solver, SingleModelMixin):
         runs_as_before(what, "an adapter there is only for solvers with one model")
     elif isinstance(solver, GradientEnhancedMixin):
         runs_as_before(what, "it differentiates its residuals again")
     else:
-        solver._compute_condition_loss = _Losses(solver, engine or Taylor(), compile)
+        losses = _Losses(solver, engine or Taylor(), compile)
+        solver._compute_condition_loss, solver.batch_evaluation_step = losses, losses.step
+
+
+#: In the place of a recorded equation that differentiates nothing.
+_OF_VALUES = "of values"
+#: By the equation and the names of its points.
+Key = tuple[Any, tuple[str, ...]]
 
 
 class _Losses:
-    """In the place of a solver's `_compute_condition_loss`."""
+    """In the place of a solver's `_compute_condition_loss`, and of `batch_evaluation_step` around it.
+
+    The conditions that differentiate nothing are small, and several: the network is evaluated once for all of them.
+    """
 
     def __init__(self, solver: Any, engine: Engine, compile: bool):
-        self.plain = solver._compute_condition_loss
+        self.plain, self.plain_step = solver._compute_condition_loss, solver.batch_evaluation_step
         self.solver, self.engine, self.compile = solver, engine, compile
-        #: By the equation and the names of its points; None where it is evaluated as before.
-        self.equations: dict[tuple[Any, tuple[str, ...]], Any] = {}
+        #: The solver's model, as one of points without names.
+        self.network: Any = None
+        #: None where an equation is evaluated as before.
+        self.equations: dict[Key, Any] = {}
+        #: Of conditions that are met together, whether the network gives the same for all of them at once.
+        self.together: dict[tuple[Key, ...], bool] = {}
+        #: The outputs at their points, while a step lasts.
+        self.outputs: dict[Any, Tensor] = {}
+
+    def step(self, batch: Any, batch_idx: int) -> Any:
+        """A solver's step over the conditions of a batch."""
+        try:
+            if self._training():
+                self.outputs = self._outputs(batch)
+            return self.plain_step(batch, batch_idx)
+        finally:
+            self.outputs = {}
 
     def __call__(self, condition: Any, data: dict[str, Any], batch_idx: int) -> Any:
-        served = isinstance(condition, InputEquationCondition) and isinstance(data.get("input"), LabelTensor)
-        if not served or not self.solver.training or not torch.is_grad_enabled():
+        if not _takes(condition, data) or not self._training():
             return self.plain(condition, data, batch_idx)
         condition.evaluate = lambda batch, solver: self._evaluated(condition, batch)
         try:
@@ -92,50 +110,109 @@ class _Losses:
         finally:
             del condition.evaluate
 
+    def _training(self) -> bool:
+        return self.solver.training and torch.is_grad_enabled()
+
     def _evaluated(self, condition: Any, batch: dict[str, Any]) -> Any:
         points, equation = batch["input"], condition.equation
-        key = (equation, tuple(points.labels))
-        if key not in self.equations:
-            self.equations[key] = self._recorded(equation, points)
-        recorded = self.equations[key]
-        if recorded is not None:
+        if condition in self.outputs:
+            outputs = _labelled(self.outputs[condition], self.solver.problem)
+            return equation.residual(points, outputs, self.solver._params)
+        key = _key(equation, points)
+        recorded = self._known(key, points)
+        if recorded is not None and recorded is not _OF_VALUES:
             try:
                 return recorded(points)
-            except (_OtherRequestError, InputError) as why:
+            except (OtherRequestError, InputError) as why:
                 self.equations[key] = None
                 other = "it asks for other derivatives than when it was recorded"
                 runs_as_before(_named(equation), why if isinstance(why, InputError) else other)
         return type(condition).evaluate(condition, batch, self.solver)
 
+    # -- conditions that look at values ---------------------------------------------------------------------------
+
+    def _outputs(self, batch: Any) -> dict[Any, Tensor]:
+        """Of the conditions that look at values, the network's outputs at their points, from one pass."""
+        met, keys, columns = [], [], []
+        for name, data in batch:
+            condition = self.solver.problem.conditions[name]
+            if _takes(condition, data):
+                key = _key(condition.equation, data["input"])
+                if self._known(key, data["input"]) is _OF_VALUES:
+                    met.append(condition)
+                    keys.append(key)
+                    columns.append(columns_in(data["input"], self.solver.problem.input_variables))
+        if not met:
+            return {}
+        if tuple(keys) not in self.together:
+            self.together[tuple(keys)] = self._same_at_once(columns)
+        if not self.together[tuple(keys)]:
+            return {}
+        found = self._network(columns[0])(torch.cat(columns)).split([len(points) for points in columns])
+        return dict(zip(met, found, strict=True))
+
+    def _same_at_once(self, columns: Sequence[Tensor]) -> bool:
+        """Whether outputs do not depend on which points are given together."""
+        try:
+            network = self._network(columns[0])
+            with unobserved(network, 0):
+                network(torch.cat(columns))  # as it is called in training, which may not be possible
+            separately = torch.cat([output_of(network, points) for points in columns])
+            must_agree([output_of(network, torch.cat(columns))], [separately], "its outputs")
+        except Exception:
+            return False
+        return True
+
+    def _network(self, points: Tensor) -> Any:
+        if self.network is None:
+            self.network = of_plain_points(self.solver.model, self.solver.problem.input_variables, points)
+        return self.network
+
+    # -- recording ------------------------------------------------------------------------------------------------
+
+    def _known(self, key: Key, points: Any) -> Any:
+        if key not in self.equations:
+            self.equations[key] = self._recorded(key[0], points)
+        return self.equations[key]
+
     def _recorded(self, equation: Any, points: Any) -> Any:
         solver = self.solver
         with torch.random.fork_rng():  # a look at the residual shall not change what the script draws next
             try:
-                recording = _Derivatives(solver.problem.input_variables)
+                recording = Noted(solver.problem.input_variables)
                 samples = points.detach().clone().requires_grad_(True)
                 outputs = solver.forward(samples)
                 with recording.instead_of_operators(outputs):
                     theirs = equation.residual(samples, outputs, solver._params)
                 if recording.unknown:
                     raise InputError("it differentiates something that was computed from the outputs")
-                if not recording.asked:
-                    return None  # nothing is differentiated there
-                return self._best(equation, points, recording, theirs)
+                if recording.asked:
+                    return self._best(equation, points, recording, theirs)
             except Exception as why:  # whatever went wrong, the script goes on without us
                 runs_as_before(_named(equation), why)
                 return None
+            return self._of_values(equation, points, outputs, theirs)
 
-    def _best(self, equation: Any, points: Any, recording: _Derivatives, theirs: Any) -> Any:
+    def _of_values(self, equation: Any, points: Any, outputs: Any, theirs: Any) -> Any:
+        """Nothing was seen to be differentiated; it may be all the same, by torch itself."""
+        try:
+            given = _labelled(outputs.detach().as_subclass(Tensor), self.solver.problem)
+            must_agree([equation.residual(points.detach(), given, self.solver._params)], [theirs], "its residuals")
+        except Exception:
+            return None
+        return _OF_VALUES
+
+    def _best(self, equation: Any, points: Any, recording: Noted, theirs: Any) -> Any:
         """The equation as a whole if that can be done, else with the derivatives it was seen to ask for."""
         solver, problem = self.solver, self.solver.problem
-        network = of_plain_points(solver.model, problem.input_variables, columns_in(points, problem.input_variables))
+        network = self._network(columns_in(points, problem.input_variables))
 
         def of_fields(engine: Engine, compile: bool) -> Any:
             given = (problem, network, equation, solver._params, theirs, points.labels)
             return EquationOfFields(*given, engine, compile)
 
         def with_derivatives(wanted: Sequence[Wanted]) -> Callable[[Engine, bool], Any]:
-            return lambda engine, compile: _Equation(solver, network, equation, wanted, engine, compile)
+            return lambda engine, compile: EquationWithDerivatives(solver, network, equation, wanted, engine, compile)
 
         # Where columns are used without being extracted, all that were asked for are needed.
         ways = [of_fields, with_derivatives(recording.used), with_derivatives(recording.asked)]
@@ -162,170 +239,19 @@ class _Losses:
         return made
 
 
+def _takes(condition: Any, data: dict[str, Any]) -> bool:
+    return isinstance(condition, InputEquationCondition) and isinstance(data.get("input"), LabelTensor)
+
+
+def _key(equation: Any, points: Any) -> Key:
+    return equation, tuple(points.labels)
+
+
+def _labelled(outputs: Tensor, problem: Any) -> Any:
+    named = outputs.as_subclass(LabelTensor)
+    named.labels = problem.output_variables
+    return named
+
+
 def _named(equation: Any) -> str:
     return f"An equation of PINA's solver ({type(equation).__name__})"
-
-
-class _OtherRequestError(Exception):
-    """The equation asks for something that was not recorded."""
-
-
-class _Equation:
-    """One equation whose derivatives come from an engine."""
-
-    def __init__(
-        self, solver: Any, network: Any, equation: Any, wanted: Sequence[Wanted], engine: Engine, compile: bool
-    ):
-        self.network, self.equation, self.wanted, self.engine = network, equation, list(wanted), engine
-        self.inputs, self.outputs = solver.problem.input_variables, solver.problem.output_variables
-        self.params = solver._params
-        names = [f"u{i}" for i in range(len(self.outputs))]
-        inputs = [f"x{j}" for j in range(len(self.inputs))]
-        self.residual = Residual(with_parameters(names, self._of_fields), inputs, compile=compile)
-
-    def _of_fields(self, **fields: Field) -> tuple[Any, ...]:
-        """The outputs, then what the equation wants of them."""
-        outputs = list(fields.values())
-        found = list(outputs)
-        for output, steps in self.wanted:
-            field = outputs[output]
-            for kind, axes in steps:
-                names = [f"x{axis}" for axis in axes]
-                field = field.d(*names) if kind == "d" else field.laplacian(*names)
-            found.append(field)
-        return tuple(found)
-
-    def calibrated(self, engine: Engine, points: Any) -> Engine:
-        """The engine with its steps set for the network at these points."""
-        columns = columns_in(points, self.inputs)
-        return engine.calibrated(self.network, columns, self.residual.operators(columns))
-
-    def __call__(self, points: Any) -> Any:
-        found: Any = self.residual(self.network, columns_in(points, self.inputs), self.engine)
-        count = len(self.outputs)
-        outputs = LabelTensor(torch.cat(found[:count], dim=1), self.outputs)
-        known = _Derivatives(self.inputs, dict(zip(self.wanted, found[count:], strict=True)))
-        with known.instead_of_operators(outputs):
-            return self.equation.residual(points.detach(), outputs, self.params)
-
-
-class _Derivatives:
-    """In the place of what PINA's operators are made of: notes what they are asked for, or answers it.
-
-    Tensors are known by identity: labels stay through arithmetic, so that `u**2` is labelled u as well. A gradient has
-    a column for each input, of which an equation often extracts some only: those `used`, of all that were `asked` for.
-    The others need not be computed, and are NaN, which shows wherever they are used after all.
-    """
-
-    def __init__(self, inputs: Sequence[str], computed: dict[Wanted, Tensor] | None = None):
-        self.inputs, self.computed = list(inputs), computed
-        self.asked: list[Wanted] = []
-        self.used: list[Wanted] = []
-        self._counting = True
-        #: Whether something was differentiated that is neither an output nor a derivative of one.
-        self.unknown = False
-        self._known: dict[int, tuple[Any, int, dict[str, Wanted]]] = {}
-        self._extract = LabelTensor.extract
-        self._gradient, self._laplacian = operators._scalar_grad, operators._scalar_laplacian
-        self._fast_gradient = operators.fast_grad
-
-    @contextmanager
-    def instead_of_operators(self, outputs: Any) -> Iterator[None]:
-        """Stand in while an equation of these outputs is evaluated."""
-        self._note(outputs, {label: (i, ()) for i, label in enumerate(outputs.labels)})
-        LabelTensor.extract = lambda tensor, labels: self._extracted(tensor, labels)
-        operators._scalar_grad, operators._scalar_laplacian = self._scalar_grad, self._scalar_laplacian
-        operators.fast_grad = self._fast_grad
-        try:
-            yield
-        finally:
-            LabelTensor.extract = self._extract
-            operators._scalar_grad, operators._scalar_laplacian = self._gradient, self._laplacian
-            operators.fast_grad = self._fast_gradient
-            self._known.clear()
-
-    # -- which tensors are known ----------------------------------------------------------------------------------
-
-    def _note(self, tensor: Any, columns: dict[str, Wanted]) -> Any:
-        self._known[id(tensor)] = (tensor, tensor._version, columns)
-        return tensor
-
-    def _columns(self, tensor: Any) -> dict[str, Wanted]:
-        """By label, what is in a tensor's columns; nothing where it has been changed in place."""
-        known, version, columns = self._known.get(id(tensor), (None, 0, {}))
-        return columns if known is tensor and version == tensor._version else {}
-
-    def _extracted(self, tensor: Any, labels: Any) -> Any:
-        taken, columns = self._extract(tensor, labels), self._columns(tensor)
-        found = {label: columns[label] for label in taken.labels if label in columns}
-        if self._counting:
-            self._use([wanted for wanted in found.values() if wanted[1]])
-        return self._note(taken, found) if found else taken
-
-    def _use(self, wanted: Sequence[Wanted]) -> None:
-        if self.computed is not None and any(one not in self.computed for one in wanted):
-            raise _OtherRequestError
-        self.used += [one for one in wanted if one not in self.used]
-
-    # -- PINA's functions -----------------------------------------------------------------------------------------
-
-    def _fast_grad(self, output_: Any, input_: Any, components: list[str], d: list[str]) -> Any:
-        columns = self._columns(output_)
-        self._counting, before = False, self._counting  # it extracts what it differentiates
-        try:
-            found = self._fast_gradient(output_=output_, input_=input_, components=components, d=d)
-        finally:
-            self._counting = before
-        # PINA takes the only column there is, whatever the components say.
-        rows = list(columns) if output_.shape[-1] == 1 else components
-        if not rows or any(row not in columns for row in rows):
-            return found
-        made = [_further(columns[row], ("d", self._axes([name]))) for row in rows for name in d]
-        return self._note(found, dict(zip(found.labels, made, strict=True)))
-
-    def _scalar_grad(self, output_: Any, input_: Any, d: list[str]) -> Any:
-        return self._derivatives(
-            output_,
-            [("d", self._axes([name])) for name in d],
-            lambda: self._gradient(output_=output_, input_=input_, d=d),
-        )
-
-    def _scalar_laplacian(self, output_: Any, input_: Any, d: list[str]) -> Any:
-        step = ("laplacian", self._axes(d))
-        of_what = list(self._columns(output_).values())
-
-        def plainly() -> Any:
-            gradient, operators._scalar_grad = operators._scalar_grad, self._gradient
-            fast, operators.fast_grad = operators.fast_grad, self._fast_gradient
-            try:
-                return self._laplacian(output_=output_, input_=input_, d=d)
-            finally:
-                operators._scalar_grad, operators.fast_grad = gradient, fast
-
-        found = LabelTensor(self._derivatives(output_, [step], plainly), [f"dd{output_.labels[0]}"])
-        return self._note(found, {found.labels[0]: _further(of_what[0], step)}) if of_what else found
-
-    def _axes(self, names: Sequence[str]) -> tuple[int, ...]:
-        return tuple(self.inputs.index(name) for name in names)
-
-    def _derivatives(self, output_: Any, steps: Sequence[Step], plainly: Callable[[], Any]) -> Any:
-        """Derivatives of a single column, side by side."""
-        columns = list(self._columns(output_).values())
-        if len(columns) != 1:
-            self.unknown = True
-            if self.computed is not None:
-                raise _OtherRequestError
-            return plainly()
-        wanted = [_further(columns[0], step) for step in steps]
-        if len(wanted) == 1:
-            self._use(wanted)
-        if self.computed is None:
-            self.asked += [one for one in wanted if one not in self.asked]
-            return plainly()
-        missing = output_.new_full((len(output_), 1), float("nan")).as_subclass(Tensor)
-        return torch.cat([self.computed.get(one, missing) for one in wanted], dim=1)
-
-
-def _further(wanted: Wanted, step: Step) -> Wanted:
-    """What is differentiated already, differentiated by another step."""
-    return wanted[0], (*wanted[1], step)

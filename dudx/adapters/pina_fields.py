@@ -76,8 +76,8 @@ class EquationOfFields:
 
 def columns_in(points: Any, variables: Sequence[str]) -> Tensor:
     """As the network gets them: in the problem's order, which need not be that of the points."""
-    taken = points if points.labels == list(variables) else points.extract(list(variables))
-    return taken.detach().as_subclass(Tensor)
+    columns, labels = points.detach().as_subclass(Tensor), points.labels
+    return columns if labels == list(variables) else columns[:, [labels.index(name) for name in variables]]
 
 
 class Points(Named):

@@ -12,8 +12,6 @@ from torch import Tensor
 from torch.fx.experimental.proxy_tensor import make_fx
 from torch.fx.graph import Graph
 
-from dudx.private_torch import with_graph_pass
-
 #: Below this a polynomial, above it an exponential.
 _SMALL = 0.625
 #: (tanh(x) / x - 1) / x² in powers of x², fitted on (0, _SMALL²).
@@ -31,7 +29,7 @@ def tanh(x: Tensor) -> Tensor:
     return torch.where(size < _SMALL, small, large)
 
 
-def replace_tanh(graph: Graph) -> None:
+def rewrite(graph: Graph) -> None:
     """Replace tanh in a graph that is about to be compiled: after differentiation, which knows the derivative."""
     for node in graph.find_nodes(op="call_function", target=torch.ops.aten.tanh.default):
         result = node.meta["val"]
@@ -42,8 +40,3 @@ def replace_tanh(graph: Graph) -> None:
             with graph.inserting_before(node):
                 node.replace_all_uses_with(graph.graph_copy(written_out, {x: node.args[0]}))  # type: ignore[arg-type]
             graph.erase_node(node)
-
-
-def faster_tanh() -> dict[str, Any]:
-    """Options for `torch.compile`; none where the user has a pass over graphs of their own."""
-    return with_graph_pass(replace_tanh, __file__)

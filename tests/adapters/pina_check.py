@@ -70,6 +70,7 @@ def compared(name, **options):
             "residuals": difference([residual], [theirs[0]]),
             "gradients": difference(gradient, theirs[1]),
             "trained": difference(trained(solver), trained(plain)),
+            "at once": any(solver._compute_condition_loss.together.values()),
         }
     return report | {"said": [str(one.message) for one in said if issubclass(one.category, AdapterWarning)]}
 

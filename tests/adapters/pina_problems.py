@@ -148,6 +148,30 @@ class OfAProduct(Square):
     conditions = {"D": Condition(domain="D", equation=Equation(equation))}
 
 
+class ByTorch(Poisson):
+    """A condition that differentiates by torch itself, of which PINA's operators know nothing."""
+
+    def slope(input_, output_):
+        total = output_.as_subclass(torch.Tensor).sum()
+        (slopes,) = torch.autograd.grad(total, input_, create_graph=True)
+        return slopes.as_subclass(torch.Tensor)[:, :1]
+
+    conditions = Poisson.conditions | {"bound": Condition(domain="bound", equation=Equation(slope))}
+
+
+class TwoEdges(Poisson):
+    """Several conditions of values."""
+
+    domains = Poisson.domains | {"left": CartesianDomain({"x": 0, "y": [0, 1]})}
+    conditions = Poisson.conditions | {"left": Condition(domain="left", equation=FixedValue(0.0))}
+
+
+def normalised():
+    """Its output at a point depends on the points that are given with it."""
+    layers = [torch.nn.Linear(2, 10), torch.nn.BatchNorm1d(10), torch.nn.Tanh(), torch.nn.Linear(10, 1)]
+    return torch.nn.Sequential(*layers)
+
+
 SOLVERS = {
     "burgers": lambda: _solver(Burgers()),
     "burgers of the zoo": lambda: _solver(BurgersOfTheZoo()),
@@ -157,4 +181,7 @@ SOLVERS = {
     "inverse": lambda: _solver(InversePoisson()),
     "hard": lambda: _solver(Poisson(), Hard()),
     "of a product": lambda: _solver(OfAProduct()),
+    "by torch": lambda: _solver(ByTorch()),
+    "two edges": lambda: _solver(TwoEdges()),
+    "batch norm": lambda: _solver(TwoEdges(), normalised()),
 }

@@ -1,9 +1,9 @@
 import pytest
 from adapters.running import reports
 
-EXACT = ["burgers", "burgers of the zoo", "poisson", "plate", "navier-stokes", "inverse", "hard"]
+EXACT = ["burgers", "burgers of the zoo", "poisson", "plate", "navier-stokes", "inverse", "hard", "by torch", "two edges"]
 #: Compiled with their equation.
-WHOLE = ["burgers", "poisson", "plate", "hard"]
+WHOLE = ["burgers", "poisson", "plate", "hard", "two edges"]
 
 
 @pytest.fixture
@@ -42,6 +42,20 @@ def test_what_cannot_be_recorded_runs_as_before(found):
     assert "runs as before" in sentence
     assert not report["served"]
     assert report["trained"] < 1e-14
+
+
+@pytest.mark.parametrize(("case", "at_once"), [("two edges", True), ("burgers", True), ("by torch", False)])
+def test_conditions_of_values_are_served_by_one_pass(found, case, at_once):
+    assert found[case]["at once"] is at_once
+
+
+def test_a_network_of_all_points_together_runs_as_before(found):
+    report = found["batch norm"]
+    assert not report["served"]
+    assert not report["at once"]
+    assert report["trained"] < 1e-14
+    (sentence,) = report["said"]
+    assert "runs as before" in sentence
 
 
 def test_lightning_needs_no_adapter(found):
