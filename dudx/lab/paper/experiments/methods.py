@@ -60,15 +60,15 @@ METHODS: dict[str, tuple[str, Callable[[small.Task, torch.Generator], dudx.Engin
     "fd": ("FD", lambda task, g: dudx.FD()),
     "efd": ("eFD", lambda task, g: dudx.EFD()),
     "sfd": ("sFD", lambda task, g: dudx.SFD(generator=g)),
-    "by-axis": ("AD along the last axis, FD along others", lambda task, g: _by_axis(task)),
+    "by-axis": ("ByAxis: AD and FD", lambda task, g: _by_axis(task)),
     "can": ("CAN", lambda task, g: dudx.CAN(_NEIGHBOURS * _size(task))),
-    "cloud": ("Cloud (RBF-FD)", lambda task, g: dudx.Cloud()),
-    "stde": ("STDE, 1 sample", lambda task, g: dudx.STDE(samples=1, generator=g)),
-    "stein": (f"Stein, {_SAMPLES} samples", lambda task, g: dudx.Stein(_SMOOTHED * _size(task), _SAMPLES, generator=g)),
+    "cloud": ("Cloud", lambda task, g: dudx.Cloud()),
+    "stde": ("STDE", lambda task, g: dudx.STDE(samples=1, generator=g)),
+    "stein": ("Stein", lambda task, g: dudx.Stein(_SMOOTHED * _size(task), _SAMPLES, generator=g)),
     "auto": ("Auto", lambda task, g: dudx.Auto()),
-    "fd-inside": ("FD that stays inside", lambda task, g: dudx.FD(inside=task.domain)),
+    "fd-inside": ("FD inside", lambda task, g: dudx.FD(inside=task.domain)),
     "hybrid": (
-        "AD near the boundary, FD inside",
+        "Where: AD or FD",
         lambda task, g: _hybrid(task),
     ),
 }
@@ -152,6 +152,12 @@ def _collect(found: Found) -> dict[str, CsvRows]:
     return {"trainings.csv": rows(found)}
 
 
+_WAYS = (
+    f"FD inside never looks outside of the domain; Where takes AD near the boundary, within {_NEAR:g} of the domain's "
+    "size, and FD elsewhere; ByAxis takes AD along the last axis, FD along the others; STDE has one sample a point, "
+    f"Stein {_SAMPLES}."
+)
+
 # -- what a reader sees --------------------------------------------------------------------------------------------
 
 
@@ -205,7 +211,7 @@ def _table(rows: list[dict[str, Any]], problem: str) -> Table:
         )
     columns = ["method", "relative L2 error (smallest to largest)", "CPU s", "MiB, 4096 points", "rows kept a point"]
     reasons = dict.fromkeys(f"{METHODS[m][0]}: {c['reason']}" for m, c in found.items() if "reason" in c)
-    return Table(f"{PROBLEMS[problem]}. {_verdict(rows, problem)}", columns, lines, list(reasons), name=problem)
+    return Table(f"{PROBLEMS[problem]}. {_verdict(rows, problem)}", columns, lines, [_WAYS, *reasons], name=problem)
 
 
 def _verdict(rows: list[dict[str, Any]], problem: str) -> str:

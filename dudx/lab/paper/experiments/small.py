@@ -145,6 +145,16 @@ def some(names: Iterable[str], only: Collection[str] | None) -> list[str]:
     return [name for name in names if only is None or name in only]
 
 
+def operators(parts: Parts) -> list[dudx.Operator]:
+    """What steps are set for: what the equation asks for, and an order along all axes that only a condition has."""
+    (residual, x, data), *conditions = parts
+    asked = residual.operators(x, **data)
+    known = {order for operator in asked for order in operator.orders}
+    others = {order for r, at, given in conditions for o in r.operators(at, **given) for order in o.orders}
+    axes = range(x.shape[1])
+    return [*asked, *(dudx.D(*[axis] * order) for order in sorted(others - known - {0}) for axis in axes)]
+
+
 Step = Callable[[Parts, dudx.Engine], float]
 
 
@@ -179,12 +189,12 @@ def train(
 ) -> dict[str, Any]:
     """So many steps, the engine calibrated and looked at every so often, and points drawn anew; what came of it."""
     take, seen, parts = by(trained, model), trained.ansatz(model), trained.draw()
-    residual, x, _ = parts[0]
+    x, asked = parts[0][1], operators(parts)
     began, loss = time.process_time(), math.nan
     try:
         for step in range(steps):
             if step % every == 0:
-                engine = engine.calibrated(seen, x, residual.operators(x))
+                engine = engine.calibrated(seen, x, asked)
                 look(step, engine)
             if step and step % _REDRAWN == 0:
                 parts = trained.draw()
