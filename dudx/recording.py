@@ -299,3 +299,19 @@ def _checked(returned: object, shape: tuple[int, int]) -> Tensor:
         each = "value a point" if shape[1] == 1 else "value for each point and function"
         raise InputError(f"A residual must return one {each}, shape {shape}; got {got}.")
     return value
+
+
+def fresh(values: Any) -> Any:
+    """The residual in tensors of its own: a compiled graph must not return views of a shared buffer."""
+    return tuple(value.clone() for value in values) if isinstance(values, tuple) else values.clone()
+
+
+def mean_square(values: Any) -> Tensor:
+    """The loss: the mean square, summed over the equations."""
+    if not isinstance(values, tuple):
+        return values.square().mean()
+    return torch.stack([value.square().mean() for value in values]).sum()
+
+
+#: What is made of a residual's values: a call's and a loss.
+ENDS = (fresh, mean_square)

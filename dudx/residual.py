@@ -11,7 +11,6 @@ from collections.abc import Callable, Hashable, Mapping, Sequence
 from functools import partial
 from typing import Any, ClassVar, Generic, TypeVar, overload
 
-import torch
 from torch import Tensor
 
 from dudx import checks, members
@@ -27,7 +26,7 @@ from dudx.network.given import with_data
 from dudx.network.joined import Joined
 from dudx.operators import D, Operator
 from dudx.private_torch import mapped
-from dudx.recording import OtherRequestError, Request, Written
+from dudx.recording import ENDS, OtherRequestError, Request, Written, fresh, mean_square
 from dudx.spelling import data_names, input_names
 
 #: One tensor for one equation, a tuple of them for several.
@@ -136,11 +135,11 @@ class Residual(Generic[Result]):
 
         The members of an ensemble may have points (M, B, d), data and engines (a list) of their own.
         """
-        return self._evaluated(model, x, engine, data, _fresh)
+        return self._evaluated(model, x, engine, data, fresh)
 
     def loss(self, model: Model, x: Tensor, engine: Engine | Sequence[Engine], **data: Tensor) -> Tensor:
         """The mean square of the residual, summed over the equations; with `compile` one compiled graph."""
-        return self._evaluated(model, x, engine, data, _mean_square)
+        return self._evaluated(model, x, engine, data, mean_square)
 
     def jacobian(
         self,
@@ -212,12 +211,12 @@ class Residual(Generic[Result]):
 
         def compute(requests: list[Request]) -> Any:
             def graph(plan: Any, axes: tuple[int | None, ...]) -> Any:
-                return self._from_graph(plan, several, x, data, requests[0], axes)[_ENDS.index(finish)]
+                return self._from_graph(plan, several, x, data, requests[0], axes)[ENDS.index(finish)]
 
             compiling = self._compiled is not None and not mapped() and self._compiled.takes(several.kind)
             return members.of_members(
                 several, x, data, each, engines, requests,
-                lambda *computed: finish(self._combined(*computed)), graph if compiling else None,
+                lambda *computed: finish(self._written.replayed(*computed)), graph if compiling else None,
             )  # fmt: skip
 
         return self._replayed(each, compute)
@@ -235,7 +234,7 @@ class Residual(Generic[Result]):
             self._compiled.give_up("integrals and fractional derivatives choose their rows at each call")
         plan = self._plan(model, x, engine, request)
         if plan is not None:
-            return self._from_graph(plan, model, x, data, request)[_ENDS.index(finish)]
+            return self._from_graph(plan, model, x, data, request)[ENDS.index(finish)]
         if isinstance(model, Ensemble):
             # The checks, which cannot be made for all members at once.
             derivatives(self._given_data(model.kind, x, data), x, [D()], engine)
@@ -273,7 +272,7 @@ class Residual(Generic[Result]):
 
         def finish(residual: Residual, computed: Sequence[Tensor], x: Tensor, given: tuple[Tensor, ...]) -> Any:
             values = residual._written.replayed(computed, request, x, dict(zip(names, given, strict=True)))
-            return tuple(end(values) for end in _ENDS)
+            return tuple(end(values) for end in ENDS)
 
         assert self._compiled is not None
         way = (request.places, request.shapes, names)
@@ -342,18 +341,3 @@ class Residual(Generic[Result]):
             raise InputError(
                 f"The residual expects the data {sorted(self.data)} with each call and got {sorted(data)}."
             )
-
-
-def _fresh(values: Any) -> Any:
-    """The residual in tensors of its own: a compiled graph must not return views of a shared buffer."""
-    return tuple(value.clone() for value in values) if isinstance(values, tuple) else values.clone()
-
-
-def _mean_square(values: Any) -> Tensor:
-    if not isinstance(values, tuple):
-        return values.square().mean()
-    return torch.stack([value.square().mean() for value in values]).sum()
-
-
-#: What is made of a residual's values: a call's and a loss.
-_ENDS = (_fresh, _mean_square)
