@@ -41,10 +41,11 @@ class SlowAttention(TorchFunctionMode):
 
 def called(function: Any, args: Any, kwargs: Any) -> Any:
     """A torch function as it is without this mode; methods of Tensor would refuse what only follows torch, as jets."""
-    if args and is_jet(args[0]):
-        if modes_active():
-            return handle_torch_function(function, (args[0],), *args, **kwargs)
-        return args[0].__torch_function__(function, (), args, kwargs)
+    for given in args:
+        if is_jet(given):
+            if modes_active():
+                return handle_torch_function(function, (given,), *args, **kwargs)
+            return given.__torch_function__(function, (), args, kwargs)
     return function(*args, **kwargs)
 
 

@@ -9,7 +9,7 @@ import pytest
 import torch
 from torch import nn
 
-from dudx import FD, CompilationWarning, Residual, Taylor, isolate
+from dudx import FD, CompilationWarning, Residual, Taylor, frozen, isolate
 
 
 def network(count: int = 1) -> nn.Module:
@@ -56,3 +56,28 @@ def test_an_exactly_isolated_network_goes_on_without_and_says_so_once():
         warnings.simplefilter("error")
         assert torch.equal(compiled.loss(isolated, x, Taylor()), first)
     assert torch.equal(first, eager.loss(isolated, x, Taylor()))
+
+
+class Rescaled(nn.Module):
+    """Computes with its points before the first layer, and after the last one."""
+
+    middle: torch.Tensor
+
+    def __init__(self):
+        super().__init__()
+        self.network = network()
+        self.register_buffer("middle", torch.tensor([0.5, 0.25], dtype=torch.float64))
+
+    def forward(self, x):
+        return self.network((2 * x - self.middle) / (1 - self.middle)) + (self.middle - x)[:, :1]
+
+
+@pytest.mark.usefixtures("only_traced")
+def test_a_network_that_computes_with_its_points_compiles_too():
+    model, context, x = Rescaled(), *torch.rand(2, 16, 2, dtype=torch.float64)
+    compiled, eager = Residual(transport, ("x", "y"), compile=True), Residual(transport, ("x", "y"))
+    seen = frozen(model, context, update_statistics=False)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", CompilationWarning)
+        ours = compiled.loss(seen, x, Taylor())
+    assert torch.allclose(ours, eager.loss(seen, x, Taylor()), rtol=1e-10)

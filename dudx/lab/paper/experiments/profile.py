@@ -48,6 +48,7 @@ class CoupledTrainings(Trainings):
     """Runs of networks whose samples influence each other, by what is done about it."""
 
     ways: dict[str, list[str]] | None = Field(None, description="the engines of each way; else isolated and ignored")
+    only: dict[str, dict[str, Any]] = Field({}, description="settings that only one of the networks has, by its name")
 
 
 class Discrepancy(_Sizes):
