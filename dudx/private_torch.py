@@ -192,12 +192,12 @@ def with_open_sizes(tensor: torch.Tensor, axes: Sequence[int]) -> torch.Tensor:
     return marked
 
 
-def with_graph_pass(rewrite: Callable[[Graph], None], file: str) -> dict[str, Any]:
+def with_graph_pass(rewrite: Callable[[Graph], None], files: tuple[str, ...]) -> dict[str, Any]:
     """Options for `torch.compile` that rewrite graphs on their way to machine code, unless the user has a pass there.
 
     Args:
         rewrite: changes a graph in place, after differentiation.
-        file: by the content of this file compiled graphs are found again in torch's cache on disk.
+        files: by the content of these files compiled graphs are found again in torch's cache on disk.
 
     Without it compiled graphs use torch's own functions and are right all the same; there are no options then.
     """
@@ -215,6 +215,6 @@ def with_graph_pass(rewrite: Callable[[Graph], None], file: str) -> dict[str, An
             rewrite(graph)
 
         def uuid(self) -> Any:
-            return get_hash_for_files((file,))
+            return get_hash_for_files(files)
 
     return {"post_grad_custom_post_pass": Pass()}

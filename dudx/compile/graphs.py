@@ -196,7 +196,7 @@ def anchored(model: Any) -> tuple[Any, object]:
 def _graph(function: Callable[..., Any], number: int) -> Callable[..., Any]:
     """The function compiled, checking its arguments at each call and not what it closes over."""
     # Here, since the tools for graphs take time to be imported.
-    from dudx.compile.tanh import faster_tanh
+    from dudx.compile.passes import with_passes
 
     def run(*arguments: Any) -> Any:
         return function(*arguments)
@@ -205,7 +205,7 @@ def _graph(function: Callable[..., Any], number: int) -> Callable[..., Any]:
     # few graphs for one code: as the checks of the plan are left out, each graph needs code of its own.
     # (`isolate_recompiles=True` says so in newer versions, up to 256 graphs in the life of a process.)
     run.__code__ = run.__code__.replace(co_name=f"{function.__name__}_{number}")
-    options = {"guard_filter_fn": _of_arguments, **faster_tanh(), **without_trial_builds()}
+    options = {"guard_filter_fn": _of_arguments, **with_passes(), **without_trial_builds()}
     return torch.compile(run, dynamic=False, fullgraph=True, options=options)
 
 

@@ -12,8 +12,6 @@ from torch import Tensor
 from torch.fx.experimental.proxy_tensor import make_fx
 from torch.fx.graph import Graph
 
-from dudx.private_torch import with_graph_pass
-
 #: Below this a polynomial, above it an exponential.
 _SMALL = 0.625
 #: (tanh(x) / x - 1) / x² in powers of x², fitted on (0, _SMALL²).
@@ -42,8 +40,3 @@ def replace_tanh(graph: Graph) -> None:
             with graph.inserting_before(node):
                 node.replace_all_uses_with(graph.graph_copy(written_out, {x: node.args[0]}))  # type: ignore[arg-type]
             graph.erase_node(node)
-
-
-def faster_tanh() -> dict[str, Any]:
-    """Options for `torch.compile`; none where the user has a pass over graphs of their own."""
-    return with_graph_pass(replace_tanh, __file__)
