@@ -15,7 +15,7 @@ import torch
 from dudx.compile.sizes import Shapes, in_common, opened
 from dudx.errors import first_line
 from dudx.network.pointwise import Held
-from dudx.private_torch import backward_compiled_at_once, from_compiler, without_trial_builds
+from dudx.private_torch import backward_compiled_at_once, from_compiler, products_in_order, without_trial_builds
 
 
 class CompilationWarning(UserWarning):
@@ -138,7 +138,7 @@ class Compiled:
         self.made += 1
         start = time.perf_counter()
         graph = _graph(function, len(graphs))
-        with backward_compiled_at_once():
+        with backward_compiled_at_once(), products_in_order():
             result = graph(*given)
         graphs[place] = graph
         self.seconds += time.perf_counter() - start

@@ -38,7 +38,8 @@ def keep_rows(graph: Graph) -> None:
 def _made(graph: Graph, function: Any, given: Any, setting: Any) -> Node:
     """A node of the graph that knows its shape, as those after it ask for it."""
     node = graph.call_function(function, (given, setting))
-    values = [one.meta["val"] for one in given] if isinstance(given, list) else given.meta["val"]
-    with (values[0] if isinstance(given, list) else values).fake_mode:
-        node.meta["val"] = function(values, setting)
+    several = isinstance(given, list)
+    values = [one.meta["val"] for one in (given if several else [given])]
+    with values[0].fake_mode:
+        node.meta["val"] = function(values if several else values[0], setting)
     return node
