@@ -156,6 +156,15 @@ def backward_compiled_at_once() -> AbstractContextManager[Any]:
     return settings.patch({name: True}) if hasattr(settings, name) else contextlib.nullcontext()
 
 
+def graphs_traced() -> int:
+    """How many graphs torch.compile has traced in this process, which tells that a call was compiled again.
+
+    Where torch does not tell, graphs that it makes again by itself are not counted.
+    """
+    counters: Any = getattr(importlib.import_module("torch._dynamo.utils"), "counters", {})
+    return counters["stats"]["unique_graphs"] if "stats" in counters else 0
+
+
 @contextlib.contextmanager
 def products_in_order() -> Iterator[None]:
     """Let the compiler tell x @ weight from weight @ x where x is an object of ours: it knows no reverse of @.
