@@ -8,9 +8,10 @@ from __future__ import annotations
 import contextlib
 import functools
 import importlib
+import operator
 import subprocess
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager
 from typing import Any
 
@@ -153,6 +154,33 @@ def backward_compiled_at_once() -> AbstractContextManager[Any]:
 
     name = "force_non_lazy_backward_lowering"
     return settings.patch({name: True}) if hasattr(settings, name) else contextlib.nullcontext()
+
+
+def graphs_traced() -> int:
+    """How many graphs torch.compile has traced in this process, which tells that a call was compiled again.
+
+    Where torch does not tell, graphs that it makes again by itself are not counted.
+    """
+    counters: Any = getattr(importlib.import_module("torch._dynamo.utils"), "counters", {})
+    return counters["stats"]["unique_graphs"] if "stats" in counters else 0
+
+
+@contextlib.contextmanager
+def products_in_order() -> Iterator[None]:
+    """Let the compiler tell x @ weight from weight @ x where x is an object of ours: it knows no reverse of @.
+
+    Without it both reach us as weight.matmul(x), and their shapes have to tell.
+    """
+    builtins: Any = importlib.import_module("torch._dynamo.variables.builtin")
+    reverse: dict[Any, Any] | None = getattr(builtins, "BUILTIN_TO_TENSOR_RFN_MAP", None)
+    if reverse is None or operator.matmul in reverse:
+        yield
+        return
+    reverse[operator.matmul] = torch.Tensor.__rmatmul__
+    try:
+        yield
+    finally:
+        del reverse[operator.matmul]
 
 
 @functools.lru_cache(maxsize=1)

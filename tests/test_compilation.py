@@ -183,10 +183,16 @@ def test_a_product_of_square_factors_keeps_its_order(monkeypatch):
     monkeypatch.setattr(torch, "compile", partial(torch.compile, backend="eager"))
     weight = nn.Parameter(torch.tensor([[1.0, 2.0], [3.0, -4.0]], dtype=torch.float64))
     x = torch.rand(2, 2, dtype=torch.float64)
-    for product in (lambda x: x @ weight, lambda x: torch.matmul(x, weight)):
+    products = {
+        "x @ weight": lambda x: x @ weight,
+        "matmul": lambda x: torch.matmul(x, weight),
+        "weight @ x": lambda x: (weight @ x.T).T,
+    }
+    for word, product in products.items():
         compiled, eager = (Residual(burgers, ("x", "t"), compile=c) for c in (True, False))
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore", CompilationWarning)  # to go on without is right as well
+            # Of the last one to go on without is right as well.
+            warnings.simplefilter("ignore" if word == "weight @ x" else "error", CompilationWarning)
             ours, exact = (r(lambda x, p=product: torch.tanh(p(x))[:, :1], x, dudx.Taylor()) for r in (compiled, eager))
         assert torch.allclose(ours, exact)
 
@@ -300,8 +306,9 @@ def test_batches_of_many_sizes_share_a_graph():
     compiled, eager = (
         Residual(lambda u, n: burgers(u) + u.along(n), ("x", "t"), data=("n",), compile=c) for c in (True, False)
     )
-    # One graph for the first size, one for all others, and one for a single point, which is broadcast.
-    for size, graphs in ((16, 1), (24, 2), (7, 2), (33, 2), (16, 2), (1, 3)):
+    # One graph for the first size, one for all others, and one for a single point, which is broadcast. (For fewer
+    # points than a layer is wide torch may compile once more.)
+    for size, graphs in ((16, 1), (24, 2), (11, 2), (33, 2), (16, 2), (1, 3)):
         x, n = torch.rand(2, size, 2, dtype=torch.float64)
         found = []
         for residual in (compiled, eager):
@@ -344,3 +351,16 @@ def test_vectors_are_tried_where_the_compiler_may_not_know_them(monkeypatch):
     assert told("12.2.0\n") == {"cpp.vec_isa_ok": True}
     assert told("9.4.0\n") == told("") == told("12.2.0\n", tiles=True) == told("12.2.0\n", decided=False) == {}
     private_torch.without_trial_builds.cache_clear()
+
+
+def test_a_size_for_which_layers_are_computed_in_another_way_is_counted(monkeypatch):
+    """A layer of more than 2**15 activations takes two products: torch compiles again by itself."""
+    monkeypatch.setattr(torch, "compile", partial(torch.compile, backend="eager"))
+    model = nn.Sequential(nn.Linear(2, 64), nn.Tanh(), nn.Linear(64, 64), nn.Tanh(), nn.Linear(64, 1)).double()
+    compiled, eager = (Residual(burgers, ("x", "t"), compile=c) for c in (True, False))
+    seen = []
+    for rows in (100, 200, 300, 600, 700, 400):
+        x, before = torch.rand(rows, 2, dtype=torch.float64), compiled.compile_seconds
+        assert torch.allclose(compiled.loss(model, x, dudx.Taylor()), eager.loss(model, x, dudx.Taylor()))
+        seen.append((compiled._compiled.made, compiled.compile_seconds > before))
+    assert seen == [(1, True), (2, True), (2, False), (3, True), (3, False), (3, False)]

@@ -15,7 +15,13 @@ import torch
 from dudx.compile.sizes import Shapes, in_common, opened
 from dudx.errors import first_line
 from dudx.network.pointwise import Held
-from dudx.private_torch import backward_compiled_at_once, from_compiler, without_trial_builds
+from dudx.private_torch import (
+    backward_compiled_at_once,
+    from_compiler,
+    graphs_traced,
+    products_in_order,
+    without_trial_builds,
+)
 
 
 class CompilationWarning(UserWarning):
@@ -104,7 +110,8 @@ class Compiled:
             return self._again(known, function, model, *arguments)
         shared = self._shared(graphs, of_it, key)
         if shared is not None and (of_it, shared) in graphs:
-            return self._again(graphs[of_it, shared], function, model, *arguments)
+            # Told of open sizes each time: where torch compiles again by itself, it else does so for each size.
+            return self._again(graphs[of_it, shared], function, model, *opened(arguments, shared.shapes))
         if len(graphs) >= _MOST or self.made >= _MOST_OF_ALL:
             return function(model, *arguments)
         if shared is not None:
@@ -138,16 +145,20 @@ class Compiled:
         self.made += 1
         start = time.perf_counter()
         graph = _graph(function, len(graphs))
-        with backward_compiled_at_once():
+        with backward_compiled_at_once(), products_in_order():
             result = graph(*given)
         graphs[place] = graph
         self.seconds += time.perf_counter() - start
         return result
 
-    @staticmethod
-    def _again(graph: Callable[..., Any], function: Callable[..., Any], model: Any, *arguments: Any) -> Any:
+    def _again(self, graph: Callable[..., Any], function: Callable[..., Any], model: Any, *arguments: Any) -> Any:
+        traced, start = graphs_traced(), time.perf_counter()
         try:
-            return graph(model, *arguments)
+            result = graph(model, *arguments)
+            if graphs_traced() > traced:  # as where a layer of an open size gets too large for the way it is computed
+                self.made += 1
+                self.seconds += time.perf_counter() - start
+            return result
         except Exception as error:  # something has changed that is compiled in, and it is compiled again
             if not from_compiler(error):
                 raise

@@ -6,13 +6,13 @@ from typing import Any
 
 from torch.fx.graph import Graph
 
-from dudx.compile import products, tanh
+from dudx.compile import layout, products, tanh
 from dudx.private_torch import with_graph_pass
 
 
 def faster_functions() -> dict[str, Any]:
     """Options for `torch.compile`; none where the user has a pass over graphs of their own."""
-    used: list[Any] = [tanh, products] if products.faster_here() else [tanh]
+    used: list[Any] = [tanh, layout, *([products] if products.faster_here() else [])]
 
     def rewrite(graph: Graph) -> None:
         for module in used:

@@ -43,7 +43,7 @@ def _operator_rule(function: Any) -> Callable[..., Any] | None:
     Of `jet - tensor` it makes Tensor.__rsub__(tensor, jet).
     """
     name = getattr(function, "__name__", "")
-    return RULES[getattr(Tensor, name)] if name in ("__rsub__", "__rdiv__", "__rpow__", "pow") else None
+    return RULES[getattr(Tensor, name)] if name in ("__rsub__", "__rdiv__", "__rpow__", "__rmatmul__", "pow") else None
 
 
 def _called(function: Any, jet: Jet, *others: Any) -> Any:

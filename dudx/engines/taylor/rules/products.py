@@ -78,11 +78,12 @@ RULES[Tensor.__rmatmul__] = lambda a, b: matmul(b, a)
 
 @taylor_rule(Tensor.matmul)
 def matmul_method(a: Any, b: Any) -> Jet:
-    # torch.compile calls weight.matmul(x) for x @ weight as well as for weight @ x: their shapes tell, if not square.
+    # Left to itself, torch.compile calls weight.matmul(x) for x @ weight as well as for weight @ x: shapes tell, if not
+    # square. (See `products_in_order`: it is asked to call __rmatmul__ for the first one.)
     if torch.compiler.is_compiling() and not is_jet(a):
         if _multiply(a, b) and _multiply(b, a):
             raise UnsupportedError(
-                "torch.compile mistakes the order of x @ weight for jets; write torch.matmul(x, weight)."
+                "torch.compile may mistake the order of weight @ x for jets; write torch.matmul(weight, x)."
             )
         return matmul(a, b) if _multiply(a, b) else matmul(b, a)
     return matmul(a, b)
