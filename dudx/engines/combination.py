@@ -58,6 +58,11 @@ class Combination(Engine):
         changed = any(now is not before for now, before in zip(parts, self.parts, strict=True))
         return self.with_parts(parts) if changed else self
 
+    def looking(self, side: str) -> Self:
+        parts = [part.looking(side) for part in self.parts]
+        changed = any(now is not before for now, before in zip(parts, self.parts, strict=True))
+        return self.with_parts(parts) if changed else self
+
     @property
     def state(self) -> dict[str, Any]:
         return {str(number): part.state for number, part in enumerate(self.parts) if part.state}
