@@ -95,7 +95,7 @@ def picture(network: DeepONet, path: Path) -> None:
 
 def main() -> None:
     """Train, print the error, leave a picture."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser = argparse.ArgumentParser(description="Train a DeepONet on diffusion.")
     parser.add_argument("--steps", type=int, default=2000)
     parser.add_argument("--picture", type=Path, default=Path("deeponet.png"))
     chosen = parser.parse_args()
