@@ -4,7 +4,8 @@ python benchmarks/functions.py [functions] [points]
 
 "a row for each pair" repeats points for each function, as one has to without functions=; "one after the other" is AD
 over the outputs in turn, and "together" the trick of zero coordinate shift, which AD uses by itself for many outputs.
-All give the same residual, which is checked before anything is timed.
+All give the same residual, which is checked before anything is timed. A second table has both ways for networks of few
+outputs; AD changes to the second from as many outputs on as `dudx.engines.autodiff._TOGETHER` says.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ import torch
 from torch import Tensor, nn
 
 import dudx
+from dudx.engines.autodiff import _TOGETHER
 
 SENSORS, WIDTH, DEPTH = 32, 64, 3
 
@@ -103,5 +105,26 @@ def main(functions: int = 32, points: int = 500) -> None:
         print(f"{name:34} {1e3 * median:8.1f} ms {plain / median:6.1f}×")
 
 
+def few_outputs(points: int = 500, most: int = 8, rounds: int = 9) -> None:
+    """Print both ways of AD for networks of one output to a few."""
+    x = torch.rand(points, 2)
+    asked = [dudx.D(), dudx.D(1), dudx.D(0, 0)]
+    print(f"\noutputs of a tanh network at {points} points, u_t and u_xx with gradients, median of {rounds}, CPU time")
+    print("outputs   one after the other   together")
+    for outputs in range(1, most + 1):
+        network = nn.Sequential(mlp(2), nn.Linear(WIDTH, outputs))
+        times: dict[bool, list[float]] = {False: [], True: []}
+        for _ in range(rounds + 1):  # the first, in which the network is met, does not count
+            for together, seconds in times.items():
+                start = time.process_time()
+                values = dudx.evaluate(network, x, asked, dudx.AD(together=together))
+                torch.cat(list(values)).square().mean().backward()
+                seconds.append(time.process_time() - start)
+        one, all_ = (1e3 * statistics.median(times[together][1:]) for together in (False, True))
+        chosen = "together" if outputs >= _TOGETHER else "one after the other"
+        print(f"{outputs:7} {one:18.2f} ms {all_:7.2f} ms   AD takes {chosen}")
+
+
 if __name__ == "__main__":
+    few_outputs()
     main(*map(int, sys.argv[1:]))

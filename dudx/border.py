@@ -66,9 +66,17 @@ def derivatives(model: Model, x: Tensor, operators: Sequence[Operator], engine: 
 
 
 def derivatives_elsewhere(
-    model: Model, engine: Engine, points: int, operators: Sequence[Operator], rows: Tensor
-) -> Sequence[Tensor]:
-    """The same at the nodes (K, B, d) of each of B points, or (K, 1, d) where these are the same for all."""
+    model: Model, engine: Engine, points: int, operators: Sequence[Operator], rows: Tensor, side: str | None = None
+) -> Sequence[Tensor] | None:
+    """The same at the nodes (K, B, d) of each of B points, or (K, 1, d) where these are the same for all.
+
+    With a side by the engine that looks there; None if that is the engine itself, so that nothing is to be computed.
+    """
+    if side is not None:
+        looking = engine.looking(side)
+        if looking is engine:
+            return None
+        engine = looking
     if samples_of(model) > 1:
         rows = rows.expand(-1, points, -1)
     if not orders_of(tuple(operators)):  # values need no engine, and some engines have points of their own
@@ -77,8 +85,8 @@ def derivatives_elsewhere(
         return derivatives(model, rows.reshape(-1, rows.shape[2]), operators, engine)
     except CoupledModelError as error:
         raise CoupledModelError(
-            "The samples of this network's batch influence each other, and an integral or a fractional derivative "
-            "looks at it elsewhere than at the batch: use dudx.isolate(model, x) as the model."
+            "The samples of this network's batch influence each other, and an integral, a fractional or upwind "
+            "derivative looks at it elsewhere than at the batch: use dudx.isolate(model, x) as the model."
         ) from error
 
 

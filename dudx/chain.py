@@ -102,8 +102,8 @@ def _slope(expression: Any, source: Source, axis: int) -> Any:
         return 1.0 if source.axis == axis else 0.0
     if isinstance(source, Elsewhere):
         raise InputError(
-            "An integral or a fractional derivative cannot be differentiated; take that of the derivative, such as "
-            "u.x.caputo(...), or make it an output of the network by an equation of its own."
+            "An integral, a fractional or an upwind derivative cannot be differentiated; take that of the derivative, "
+            "such as u.x.caputo(...), or make it an output of the network by an equation of its own."
         )
     rows = expression._values.shape[0]
     if isinstance(source, Constant):

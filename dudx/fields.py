@@ -21,6 +21,7 @@ from dudx.linear import NOTHING, Linear
 from dudx.operators import Along, D, Laplacian, Operator, Partial, Second
 from dudx.random_operators import random_laplacian
 from dudx.spelling import SYMBOLIC, axes_named
+from dudx.upwinding import Upwinding
 
 
 class Values(Protocol):
@@ -34,10 +35,12 @@ class Values(Protocol):
 
     def at(self, linear: Linear, rows: Tensor) -> Tensor: ...
 
+    def sided(self, linear: Linear, side: str) -> Tensor: ...
+
     def drawn(self, draw: Callable[[Tensor], Operator]) -> Operator: ...
 
 
-class Field(Integrals):
+class Field(Integrals, Upwinding):
     """An output of the network inside a residual, or an expression made of such outputs and their derivatives.
 
     Example:

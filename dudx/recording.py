@@ -143,6 +143,10 @@ class Recorder:
         self._elsewhere = True
         return rows.new_full((*rows.shape[:2], self.shape[1]), float("nan"))
 
+    def sided(self, linear: Linear, side: str) -> Tensor:
+        self._elsewhere = True  # a stencil that looks one way is another request of the same points
+        return self.of(linear)
+
     def drawn(self, draw: Callable[[Tensor], Operator]) -> Operator:
         self._drawn.append(draw(self.like))
         return D(_DRAWN + len(self._drawn) - 1)
@@ -165,7 +169,8 @@ class Replay:
         request: what was recorded.
         computed: the results.
         columns: how many columns an output has.
-        elsewhere: from operators and rows (K, B or 1, d) to results (K·B or K, …) there.
+        elsewhere: from operators and rows (K, B or 1, d) to results (K·B or K, …) there; with a side, by stencils that
+            look there, or None where the engine has none to turn.
     """
 
     def __init__(
@@ -174,7 +179,7 @@ class Replay:
         request: Request,
         computed: Sequence[Tensor],
         columns: int = 1,
-        elsewhere: Callable[[Sequence[Operator], Tensor], Sequence[Tensor]] | None = None,
+        elsewhere: Callable[..., Any] | None = None,
     ):
         self._elsewhere = elsewhere
         self.inputs, self.shape, self.like = request.inputs, (len(x), columns), x
@@ -201,6 +206,12 @@ class Replay:
         operators = [operator.expanded(len(self.inputs)) for operator in linear.operators.values()]
         found = self._elsewhere(operators, rows)
         return self._sum(zip(linear.operators, found, strict=True)).unflatten(0, (len(rows), -1))
+
+    def sided(self, linear: Linear, side: str) -> Tensor:
+        plain = self.of(linear)
+        assert self._elsewhere is not None
+        found = self._elsewhere(list(linear.operators.values()), self.like.unsqueeze(0), side)
+        return plain if found is None else self._sum(zip(linear.operators, found, strict=True))
 
     def _sum(self, parts: Iterable[tuple[int, Tensor]]) -> Tensor:
         """Of tensors of all outputs, the columns of the output that is meant."""

@@ -231,7 +231,7 @@ class Residual(Generic[Result]):
         finish: Callable[[Any], Any],
     ) -> Any:
         if self._compiled is not None and request.elsewhere:
-            self._compiled.give_up("integrals and fractional derivatives choose their rows at each call")
+            self._compiled.give_up("integrals, fractional and upwind derivatives choose their rows at each call")
         plan = self._plan(model, x, engine, request)
         if plan is not None:
             return self._from_graph(plan, model, x, data, request)[ENDS.index(finish)]

@@ -10,7 +10,21 @@ import torch
 from helpers import SMOOTH, Counted, Function, Sine, mlp, parameter_gradients, points
 from operator_cases import vectors
 
-from dudx import AD, FD, STDE, Along, D, InputError, Laplacian, Residual, Stein, Taylor, evaluate, random_laplacian
+from dudx import (
+    AD,
+    FD,
+    STDE,
+    Along,
+    D,
+    InputError,
+    Laplacian,
+    Residual,
+    Stein,
+    Taylor,
+    UnsupportedError,
+    evaluate,
+    random_laplacian,
+)
 from dudx.engines.randomised import polarisation
 
 
@@ -177,3 +191,26 @@ def test_nothing_is_made_on_another_device():
     model = mlp(40).to("meta")
     for engine in (STDE(4), Stein(0.1, 4)):
         assert evaluate(model, x, D(0) + Laplacian(), engine).device.type == "meta"
+
+
+def test_meeting_a_network_of_many_variables_takes_no_stream_for_each_of_them():
+    asked = []
+
+    class Streams(Taylor):
+        def derivatives(self, model, x, operators):
+            asked.append(len(operators))
+            return super().derivatives(model, x, operators)
+
+    model, x = mlp(10_000, 1).float(), torch.rand(4, 10_000)
+    assert evaluate(model, x, Laplacian(), STDE(4, inner=Streams())).shape == (4, 1)
+    assert max(asked, default=0) < 100
+
+
+def test_a_hidden_axis_among_many_is_noticed():
+    def hides(x):
+        return x[:, 1:].sin().sum(1, keepdim=True) + x[:, :1].detach().exp()
+
+    x = torch.rand(4, 300, dtype=torch.float64)
+    for dimensions in (3, 300):
+        with pytest.raises(UnsupportedError):
+            evaluate(hides, x[:, :dimensions], Laplacian(), Taylor())

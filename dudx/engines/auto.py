@@ -83,6 +83,11 @@ class Auto(Engine):
     def derivatives(self, model: Model, x: Tensor, operators: Sequence[Operator]) -> Sequence[Tensor]:
         return sound_derivatives(self._engine(model, x, operators), model, x, operators)
 
+    def looking(self, side: str) -> Self:
+        engines = tuple(engine.looking(side) for engine in self.candidates)
+        changed = any(now is not before for now, before in zip(engines, self.candidates, strict=True))
+        return replace(self, candidates=engines) if changed else self
+
     def prepared(self, x: Tensor, operators: Sequence[Operator]) -> Prepared | None:
         return None if self.chosen is None else self.candidates[self.chosen].prepared(x, operators)
 

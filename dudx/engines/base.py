@@ -12,7 +12,7 @@ import torch
 from torch import Generator, Tensor
 
 from dudx.checks import Model
-from dudx.errors import InputError
+from dudx.errors import InputError, UnsupportedError
 from dudx.operators import Operator, fitting
 
 
@@ -99,6 +99,15 @@ class Engine(ABC):
         """What a point costs in a pass through the network; `suggested_chunk` cuts the batch by it."""
         prepared = self.prepared(x, fitting(operators, x))
         return RowsPerPoint(4, 4) if prepared is None else RowsPerPoint(prepared.rows, prepared.rows)
+
+    def looking(self, side: str) -> Engine:
+        """The same engine with first derivatives that look "backward" or "forward"; an exact one returns itself."""
+        if self.approximate:
+            raise UnsupportedError(
+                f"{type(self).__name__} cannot look one way, so that it has no upwind derivative: use the plain one, "
+                "u.x, or dudx.CAN(), dudx.FD() or an exact engine."
+            )
+        return self
 
     # -- for training --------------------------------------------------------------------------------------------
 

@@ -58,6 +58,11 @@ class Combination(Engine):
         changed = any(now is not before for now, before in zip(parts, self.parts, strict=True))
         return self.with_parts(parts) if changed else self
 
+    def looking(self, side: str) -> Self:
+        parts = [part.looking(side) for part in self.parts]
+        changed = any(now is not before for now, before in zip(parts, self.parts, strict=True))
+        return self.with_parts(parts) if changed else self
+
     @property
     def state(self) -> dict[str, Any]:
         return {str(number): part.state for number, part in enumerate(self.parts) if part.state}
@@ -130,6 +135,18 @@ class Where(Combination):
         ]
         back = torch.cat(places).argsort()
         return [torch.cat(values)[back] for values in zip(*found, strict=True)]
+
+    def calibrated(self, model: Model, x: Tensor, operators: Sequence[Operator], **search: Any) -> Self:
+        """The same with the steps of its parts set, each at the points where it is used."""
+        holds, operators = self._holds(x), fitting(operators, x)
+        together = x.is_meta or samples_of(model) > 1 or self.coupled != "refuse"
+        if together or bool(holds.all()) or not bool(holds.any()):
+            return super().calibrated(model, x, operators, **search)
+        parts = [
+            part.calibrated(model, x[rows], at_rows(operators, rows), **search)
+            for part, rows in zip(self.parts, (holds, ~holds), strict=True)
+        ]
+        return self.with_parts(parts)
 
     def _holds(self, x: Tensor) -> Tensor:
         with torch.no_grad():

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import torch
 from torch import Generator, Tensor
@@ -32,7 +32,8 @@ class CAN(Engine):
 
     Args:
         step: the distance h of the neighbours.
-        scheme: "central", or "backward" or "forward" for first derivatives that look one way.
+        scheme: "central", or "backward" or "forward" for first derivatives that look one way; `u.upwind` in a residual
+            chooses at each point.
         inner: the engine for first derivatives.
 
     Example:
@@ -64,6 +65,9 @@ class CAN(Engine):
             raise InputError(f"CAN takes first derivatives by an engine such as dudx.AD(); got {self.inner!r}.")
         # A batch that moved as a whole is another batch for a coupled network, so that no inner engine is right then.
         object.__setattr__(self, "coupled", self.inner.coupled or "refuse")
+
+    def looking(self, side: str) -> CAN:
+        return replace(self, scheme=side)
 
     def rows(self, x: Tensor, operators: Sequence[Operator]) -> RowsPerPoint:
         point = x[:1]

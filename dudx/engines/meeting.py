@@ -16,6 +16,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from dudx import checks
 from dudx.checks import Model
 from dudx.engines.base import Engine
 from dudx.engines.trial import Trial, refusal, some_of
@@ -36,6 +37,8 @@ _MOST = 32
 #: The share of rounding in a difference from which on it is refused.
 _NOISE = 0.25
 _NOISE_ROWS = 16
+#: With more axes than this a backward pass asks for all slopes.
+_MANY = 256
 
 
 def sound_derivatives(engine: Engine, model: Model, x: Tensor, operators: Sequence[Operator]) -> Sequence[Tensor]:
@@ -195,12 +198,34 @@ def _wrong(engine: Engine, model: Model, x: Tensor, axes: Sequence[int], order: 
 def _ask_for_slopes(engine: Engine, model: Model, x: Tensor, axes: Sequence[int], observed: Observed) -> None:
     """First derivatives at a few points, of an engine that does not tell what it finds on its way to others."""
     rows = some_of(model, x.detach())
+    if len(axes) > _MANY and (gradients := _backwards(model, rows)) is not None:
+        for output, gradient in enumerate(gradients):
+            observed.slope(output, gradient)
+        return
     with torch.no_grad(), unobserved(model):
         slopes = engine.derivatives(model, rows, [D(axis) for axis in axes])
     for output in range(slopes[0].shape[1]):
         gradient = torch.ones_like(rows)
         gradient[:, axes] = torch.stack([slope[:, output] for slope in slopes], dim=1).to(rows.dtype)
         observed.slope(output, gradient)
+
+
+def _backwards(model: Model, rows: Tensor) -> list[Tensor] | None:
+    """The gradient of each output by backward passes; None where a slope is zero, or cannot be had in this way.
+
+    A slope that is not zero clears the code of hiding the axis from whoever reads it, and a stream for each of many
+    axes would take memory in the square of their number.
+    """
+    with torch.enable_grad(), unobserved(model):
+        own = rows.clone().requires_grad_(True)
+        u = checks.forward(model, own)
+        if not u.requires_grad:
+            return None
+        try:
+            gradients = [torch.autograd.grad(u[:, o].sum(), own, retain_graph=True)[0] for o in range(u.shape[1])]
+        except RuntimeError:  # of what has no backward pass
+            return None
+    return gradients if all(bool((gradient != 0).any(0).all()) for gradient in gradients) else None
 
 
 # -- differences ---------------------------------------------------------------------------------------------------

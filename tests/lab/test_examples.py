@@ -55,3 +55,9 @@ def test_the_laplacian_in_many_dimensions_trains(samples: int | None, monkeypatc
     before, _ = solve(20, samples, epochs=1, batch=64)
     after, _ = solve(20, samples, epochs=150, batch=64)
     assert after < 0.5 * before
+
+
+def test_the_deeponet_learns_functions_that_it_has_not_seen(script: Callable[..., str], tmp_path: Path) -> None:
+    said = script(EXAMPLES / "deeponet.py", "--steps", "300", "--picture", str(tmp_path / "seen.png"))
+    assert float(said.split("relative error ")[1].split()[0]) < 15  # percent; 0.5 with all steps
+    assert (tmp_path / "seen.png").stat().st_size > 10_000

@@ -57,6 +57,9 @@ class Difference(Engine):
         plan = self._plan(x, operators)
         return plan.run(model, x, plan.tensors)
 
+    def looking(self, side: str) -> Self:
+        return replace(self, side=side)
+
     def prepared(self, x: Tensor, operators: Sequence[Operator]) -> Prepared | None:
         return self._plan(x, operators) if self.inside is None else None  # where points lie decides on their stencils
 

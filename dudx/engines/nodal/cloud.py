@@ -20,6 +20,8 @@ from dudx.network.slices import slicing
 _AT_ONCE = 2**22
 #: Weights that miss a monomial by more than this share of their own size belong to points in a special position.
 _MISSED = 1e-6
+#: How many clouds are remembered: a batch and those of a problem's conditions.
+_KEPT = 12
 
 
 @dataclass(frozen=True, eq=False)
@@ -95,7 +97,7 @@ class Cloud(Nodal):
             if same_points(x, weights.points):
                 return weights.applied
         weights = _Weights(x.detach().clone(), self.degree, self._count(x))
-        self._met[:] = [weights, *self._met[:3]]
+        self._met[:] = [weights, *self._met[: _KEPT - 1]]
         return weights.applied
 
 

@@ -26,10 +26,12 @@ def rotated(symbols: Sequence[Symbol], dimensions: int) -> tuple[list[dict[Monom
     monomials = [monomial for symbol in symbols for monomial in symbol]
     if any(len(monomial) > 2 or max(monomial, default=0) >= dimensions for monomial in monomials):
         return None
-    forms = [form for form in (_form(symbol, dimensions) for symbol in symbols) if form.any()]
     mixed = sum(len(monomial) == 2 and monomial[0] != monomial[1] for monomial in set(monomials))
     beside = sum(any(len(monomial) == 1 for monomial in symbol) for symbol in symbols)
-    if not forms or mixed <= dimensions or beside > _FEW or not all(_parallel(form, forms[0]) for form in forms):
+    if mixed <= dimensions or beside > _FEW:  # before any matrix, of which there is one for each operator
+        return None
+    forms = [form for form in (_form(symbol, dimensions) for symbol in symbols) if form.any()]
+    if not forms or not all(_parallel(form, forms[0]) for form in forms):
         return None
     values, vectors = np.linalg.eigh(forms[0])
     size = np.abs(values)

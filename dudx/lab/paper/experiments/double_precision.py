@@ -11,10 +11,11 @@ from dudx.lab.paper.experiments.data import Data
 from dudx.lab.paper.experiments.profile import Profile
 from dudx.lab.paper.experiments.statistics import compare
 from dudx.lab.paper.experiments.tables import Table, percent, times
+from dudx.lab.paper.experiments.ways import WAYS
 
 DTYPES = ("float32", "float64")
-TRAINED = ("ad", "taylor", "fd", "efd", "sfd", "can", "cloud")
-SOLVED = ("poisson", "burgers")
+TRAINED = ("ad", "taylor", "fd", "efd", "sfd", "efd-inside", "can", "cloud", "spectral")
+SOLVED = ("poisson", "burgers", "plate")
 
 
 def _measurements(profile: Profile) -> list[Measurement]:
@@ -44,7 +45,7 @@ def _table(rows: list[dict[str, Any]], problem: str) -> Table:
         errors = {dtype: methods.by_seed(mine, dtype=dtype) for dtype in DTYPES}
         seconds = {dtype: [row["seconds"] for row in mine if row["dtype"] == dtype] for dtype in DTYPES}
         if not all(errors.values()):
-            lines.append([methods.METHODS[method][0], "-", "-", "-", "-"])
+            lines.append([WAYS[method].label, "-", "-", "-", "-"])
             continue
         single, double = (statistics.fmean(errors[dtype].values()) for dtype in DTYPES)
         found = compare(errors["float64"], errors["float32"])
@@ -52,7 +53,7 @@ def _table(rows: list[dict[str, Any]], problem: str) -> Table:
         verdict = (
             "-" if found is None else str(found) if found.significant else f"{times(found.ratio)}, within the noise"
         )
-        lines.append([methods.METHODS[method][0], percent(single), percent(double), verdict, times(slower)])
+        lines.append([WAYS[method].label, percent(single), percent(double), verdict, times(slower)])
     columns = ["method", "error in FP32", "error in FP64", "FP64 / FP32, error", "CPU seconds"]
     return Table(f"{methods.PROBLEMS[problem]}: mean relative L2 error over the seeds.", columns, lines, name=problem)
 

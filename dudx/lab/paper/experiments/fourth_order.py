@@ -16,6 +16,7 @@ from dudx.lab.paper.experiments.base import CsvRows, Experiment, Found, Measurem
 from dudx.lab.paper.experiments.data import Data
 from dudx.lab.paper.experiments.profile import Profile
 from dudx.lab.paper.experiments.tables import Table, percent, scientific
+from dudx.lab.paper.experiments.ways import WAYS
 from dudx.lab.run.networks import MLP
 
 DTYPES = ("float32", "float64")
@@ -97,7 +98,7 @@ def _plate(rows: list[dict[str, Any]]) -> Table:
         shown = ", ".join(percent(errors[seed]) for seed in sorted(errors)) or (
             mine[0]["status"] if mine else "not run"
         )
-        lines.append([methods.METHODS[method][0], shown, str(len(mine))])
+        lines.append([WAYS[method].label, shown, str(len(mine))])
     caption = "The clamped plate in single precision: relative L2 error of each seed."
     return Table(caption, ["method", "errors", "seeds"], lines, name="plate")
 

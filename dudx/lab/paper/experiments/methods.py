@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import statistics
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +19,7 @@ from dudx.lab.paper.experiments.pictures import panels, plain_log
 from dudx.lab.paper.experiments.profile import Profile
 from dudx.lab.paper.experiments.statistics import compare
 from dudx.lab.paper.experiments.tables import Cell, Table, percent, scientific
+from dudx.lab.paper.experiments.ways import NOTE, WAYS, Way
 
 PROBLEMS = {
     "poisson": "Poisson, square with holes",
@@ -26,51 +27,6 @@ PROBLEMS = {
     "heat": "heat, plate with holes",
     "plate": "clamped plate, fourth order",
     "disc": "Poisson, undefined outside a disc",
-}
-#: How far from the boundary automatic differentiation takes over, and the distance of CAN's neighbours, by the
-#: domain's size; how far Stein's identity smooths, and with how few samples, since rows are what it costs.
-_NEAR, _NEIGHBOURS, _SMOOTHED, _SAMPLES = 0.02, 0.02, 0.05, 8
-
-
-def _size(task: small.Task) -> float:
-    low, high = task.domain.bounds
-    return min(b - a for a, b in zip(low, high, strict=True))
-
-
-def _near_the_boundary(task: small.Task) -> Callable[[torch.Tensor], torch.Tensor]:
-    return lambda x: task.domain.signed_distance(x) > -_NEAR * _size(task)
-
-
-def _by_axis(task: small.Task) -> dudx.Engine:
-    last = task.points.shape[1] - 1
-    return dudx.ByAxis({tuple(range(last)): dudx.FD(), last: dudx.AD()}, other=dudx.AD())
-
-
-def _hybrid(task: small.Task) -> dudx.Engine:
-    # Told to ignore coupling, which there is none of, it asks both engines at all points: whose gradient a row belongs
-    # to is then known at once, and each sample's gradient need not be computed by itself.
-    ad, fd = dudx.AD(coupled="ignore"), dudx.FD(coupled="ignore")
-    return dudx.Where(_near_the_boundary(task), ad, fd)
-
-
-#: What each method is called, and how it is made for a problem with a generator of random numbers.
-METHODS: dict[str, tuple[str, Callable[[small.Task, torch.Generator], dudx.Engine]]] = {
-    "ad": ("AD", lambda task, g: dudx.AD()),
-    "taylor": ("Taylor", lambda task, g: dudx.Taylor()),
-    "fd": ("FD", lambda task, g: dudx.FD()),
-    "efd": ("eFD", lambda task, g: dudx.EFD()),
-    "sfd": ("sFD", lambda task, g: dudx.SFD(generator=g)),
-    "by-axis": ("ByAxis: AD and FD", lambda task, g: _by_axis(task)),
-    "can": ("CAN", lambda task, g: dudx.CAN(_NEIGHBOURS * _size(task))),
-    "cloud": ("Cloud", lambda task, g: dudx.Cloud()),
-    "stde": ("STDE", lambda task, g: dudx.STDE(samples=1, generator=g)),
-    "stein": ("Stein", lambda task, g: dudx.Stein(_SMOOTHED * _size(task), _SAMPLES, generator=g)),
-    "auto": ("Auto", lambda task, g: dudx.Auto()),
-    "fd-inside": ("FD inside", lambda task, g: dudx.FD(inside=task.domain)),
-    "hybrid": (
-        "Where: AD or FD",
-        lambda task, g: _hybrid(task),
-    ),
 }
 
 
@@ -80,24 +36,36 @@ def measure(
 ) -> dict[str, Any]:  # fmt: skip
     """One training, and what the method costs a point."""
     torch.set_num_threads(1)
-    kind = getattr(torch, dtype)
+    way, kind = WAYS[method], getattr(torch, dtype)
     task = small.task(problem, seed, sizes, kind)
-    engine = METHODS[method][1](task, torch.Generator().manual_seed(small.FRESH + seed))
+    if reason := way.unfit(task):
+        return {"status": UNFIT, "reason": reason}
 
     def make() -> torch.nn.Module:
-        return small.network(task, seed, width, depth, kind)
+        return small.network(task, seed, width, depth, kind, separable=way.separable)
 
-    # Before anything is computed here: memory is measured in a fork of this process, at points of its own.
-    weighed = small.task(problem, -1, sizes, kind)
-    space = small.megabytes(weighed, make, engine) if seed == 0 else None
-    model = make()
-    found = small.train(task, model, engine, steps, every)
+    # Before anything is computed here: memory is measured in a fork of this process.
+    space = small.megabytes(*_set(way, task.large(), seed), make) if seed == 0 else None
+    (task, engine), model = _set(way, task, seed), make()
+    found = small.train(task, model, engine, steps, every, at_conditions=dudx.AD() if way.own_points else None)
     if found["status"] == "ok":
-        residual, x, _ = task.draw()[0]
-        asked = residual.operators(x)
-        settled = engine.calibrated(task.ansatz(model), x, asked)
-        found["rows"] = settled.rows(x, asked).kept
+        found["rows"] = _rows(task, model, engine)
     return {**found, "megabytes": space}
+
+
+def _set(way: Way, task: small.Task, seed: int) -> tuple[small.Task, dudx.Engine]:
+    """A method's engine for a task, and the task at the engine's points if it has its own."""
+    engine = way.engine(task, torch.Generator().manual_seed(small.FRESH + seed))
+    return (task.asked_at(engine.points) if way.own_points else task), engine  # type: ignore[attr-defined]
+
+
+def _rows(task: small.Task, model: torch.nn.Module, engine: dudx.Engine) -> float:
+    """What a point costs."""
+    if isinstance(engine, dudx.Separated):  # the points of an axis are shared by a whole plane of the grid
+        return sum(map(len, engine.axes)) / task.count
+    equation = task.draw()[0]
+    settled = engine.calibrated(task.ansatz(model), equation.points, equation.operators())
+    return settled.rows(equation.points, equation.operators()).kept
 
 
 def measurements(profile: Profile) -> list[Measurement]:
@@ -107,7 +75,7 @@ def measurements(profile: Profile) -> list[Measurement]:
         training(problem, method, seed, plan)
         for seed in range(seeds)
         for problem in small.some(PROBLEMS, profile.methods.problems)
-        for method in small.some(METHODS, profile.methods.methods)
+        for method in small.some(WAYS, profile.methods.methods)
     ]  # fmt: skip
 
 
@@ -152,17 +120,11 @@ def _collect(found: Found) -> dict[str, CsvRows]:
     return {"trainings.csv": rows(found)}
 
 
-_WAYS = (
-    f"FD inside never looks outside of the domain; Where takes AD near the boundary, within {_NEAR:g} of the domain's "
-    "size, and FD elsewhere; ByAxis takes AD along the last axis, FD along the others; STDE has one sample a point, "
-    f"Stein {_SAMPLES}."
-)
-
 # -- what a reader sees --------------------------------------------------------------------------------------------
 
 
-#: Of a method without a training.
-_NOT_RUN = "not run"
+#: Of a method without a training, and of one that has nothing to do with the problem.
+_NOT_RUN, UNFIT = "not run", "does not apply"
 
 
 def _cell(rows: list[dict[str, Any]], problem: str, method: str) -> dict[str, Any]:
@@ -184,17 +146,17 @@ def _cell(rows: list[dict[str, Any]], problem: str, method: str) -> dict[str, An
 
 
 def _table(rows: list[dict[str, Any]], problem: str) -> Table:
-    found = {method: _cell(rows, problem, method) for method in METHODS}
+    found = {method: _cell(rows, problem, method) for method in WAYS}
     ran = {method: cell for method, cell in found.items() if cell["status"] == "ok"}
     best = {
         "error": min(statistics.fmean(cell["errors"]) for cell in ran.values()),
         "seconds": min(cell["seconds"] for cell in ran.values()),
     }
     lines: list[list[Cell | str]] = []
-    for method, (label, _) in METHODS.items():
+    for method, way in WAYS.items():
         cell = found[method]
         if cell["status"] != "ok":
-            lines.append([label, cell["status"], "-", "-", "-"])
+            lines.append([way.label, cell["status"], "-", "-", "-"])
             continue
         error = statistics.fmean(cell["errors"])
         shown = percent(error) + (
@@ -202,7 +164,7 @@ def _table(rows: list[dict[str, Any]], problem: str) -> Table:
         )
         lines.append(
             [
-                label,
+                way.label,
                 Cell(shown + (f", {cell['lost']} lost" if cell["lost"] else ""), bold=error == best["error"]),
                 Cell(f"{cell['seconds']:.1f}", bold=cell["seconds"] == best["seconds"]),
                 scientific(cell["megabytes"]),
@@ -210,13 +172,13 @@ def _table(rows: list[dict[str, Any]], problem: str) -> Table:
             ]
         )
     columns = ["method", "relative L2 error (smallest to largest)", "CPU s", "MiB, 4096 points", "rows kept a point"]
-    reasons = dict.fromkeys(f"{METHODS[m][0]}: {c['reason']}" for m, c in found.items() if "reason" in c)
-    return Table(f"{PROBLEMS[problem]}. {_verdict(rows, problem)}", columns, lines, [_WAYS, *reasons], name=problem)
+    reasons = dict.fromkeys(f"{WAYS[m].label}: {c['reason']}" for m, c in found.items() if "reason" in c)
+    return Table(f"{PROBLEMS[problem]}. {_verdict(rows, problem)}", columns, lines, [NOTE, *reasons], name=problem)
 
 
 def _verdict(rows: list[dict[str, Any]], problem: str) -> str:
     """Which one wins, in words, from the data."""
-    found = {m: _cell(rows, problem, m) for m in METHODS}
+    found = {m: _cell(rows, problem, m) for m in WAYS}
     ran = {m: c for m, c in found.items() if c["status"] == "ok"}
     first = min(ran, key=lambda m: statistics.fmean(ran[m]["errors"]))
     errors = {m: by_seed(rows, problem=problem, method=m) for m in ran}
@@ -225,11 +187,11 @@ def _verdict(rows: list[dict[str, Any]], problem: str) -> str:
     ]
     tied = [m for m in ran if m != first and m not in beyond]
     quick = min((m for m in (first, *tied)), key=lambda m: ran[m]["seconds"])
-    words = [f"{METHODS[first][0]} has the smallest mean error, {percent(statistics.fmean(ran[first]['errors']))}"]
+    words = [f"{WAYS[first].label} has the smallest mean error, {percent(statistics.fmean(ran[first]['errors']))}"]
     if tied:
-        words.append(f"and {', '.join(METHODS[m][0] for m in tied)} are not worse beyond the noise of the seeds")
-    words.append(f"of these {METHODS[quick][0]} is the fastest, {ran[quick]['seconds']:.1f} s")
-    if lost := [METHODS[m][0] for m, c in found.items() if "reason" in c]:
+        words.append(f"and {', '.join(WAYS[m].label for m in tied)} are not worse beyond the noise of the seeds")
+    words.append(f"of these {WAYS[quick].label} is the fastest, {ran[quick]['seconds']:.1f} s")
+    if lost := [WAYS[m].label for m, c in found.items() if "reason" in c]:
         words.append(f"{', '.join(lost)} cannot do it")
     return "; ".join(words) + "."
 
@@ -242,16 +204,16 @@ def _tables(data: Data) -> list[Table]:
 
 def _figure(data: Data, path: Path) -> None:
     rows = read(data)
-    marks = "os^DvPX<>pdh*"
+    marks = "os^DvPX<>pdh*8H1|"
     with panels(path, 2, 3, (13, 8)) as (_, axes):
         flat = [ax for line in axes for ax in line]
         for ax, (problem, title) in zip(flat, PROBLEMS.items(), strict=False):
-            for number, (method, (label, _)) in enumerate(METHODS.items()):
+            for number, (method, way) in enumerate(WAYS.items()):
                 cell = _cell(rows, problem, method)
                 if cell["status"] != "ok":
                     continue
                 mean, style = float(np.exp(np.mean(np.log(cell["errors"])))), plots.COLOURS[number % len(plots.COLOURS)]
-                ax.plot(cell["seconds"], mean, marks[number], color=style, label=label, markersize=7)
+                ax.plot(cell["seconds"], mean, marks[number], color=style, label=way.label, markersize=7)
                 ax.plot([cell["seconds"]] * 2, [min(cell["errors"]), max(cell["errors"])], color=style, linewidth=1)
             ax.set(title=title, xlabel="CPU seconds", ylabel="relative L2 error")
             plain_log(ax, x=(), y=None)

@@ -81,17 +81,17 @@ class Methods(_Sizes):
     problems: list[str] | None = Field(None, description="these alone, where there are more")
     methods: list[str] | None = Field(None, description="these alone")
     seeds: int = Field(3, ge=2)
-    steps: int = Field(50, gt=0, description="of Levenberg and Marquardt's method")
+    steps: int = Field(100, gt=0, description="of Levenberg and Marquardt's method")
     every: int = Field(25, gt=0, description="steps between calibrations")
     width: int = 20
     depth: int = 3
-    batch: int = 400
-    boundary_batch: int = 160
-    initial_batch: int = 80
+    batch: int = 500
+    boundary_batch: int = 200
+    initial_batch: int = 100
     dtype: str = "float32"
     formats: int = Field(3, ge=2, description="networks on which steps of fourth derivatives are searched")
-    outcomes: int = Field(12, ge=2, description="seeds of short trainings whose outcomes are counted")
-    short: int = Field(300, gt=0, description="epochs of these")
+    outcomes: int = Field(16, ge=2, description="seeds of short trainings whose outcomes are counted")
+    short: int = Field(3000, gt=0, description="epochs of these")
 
 
 class Profile(_Sizes):

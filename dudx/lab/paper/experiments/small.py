@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -20,37 +20,54 @@ from dudx.lab.problems import Problem
 from dudx.lab.problems import problem as problem_named
 from dudx.lab.problems.conditions import Dirichlet, Neumann
 from dudx.lab.problems.geometry import Box, Disc, Domain
-from dudx.lab.run.networks import MLP
-from dudx.lab.run.objective import Objective
+from dudx.lab.run.networks import MLP, Separable
+from dudx.lab.run.objective import Objective, Part
 from dudx.lab.run.settings import make_settings
 from dudx.lab.sweep.runs import sentence
 from dudx.optim import LevenbergMarquardt, Term
 
-#: Points at which errors are measured, and at which memory is.
-_COMPARED, _WEIGHED = 2000, 4096
+#: Points at which errors are measured, at which memory is, and at which steps are set for that.
+_COMPARED, _WEIGHED, _SETTLED = 2000, 4096, 400
 #: Steps between new points.
 _REDRAWN = 25
 #: How many times as many points there are where there is time beside two axes.
-_MORE = 3
+_MORE = 2
 _W = 2 * math.pi
 #: What seeds are counted from: points, steps and sizes were tried out with smaller ones.
 FRESH = 100
 
 
-Parts = Sequence[tuple[dudx.Residual, Tensor, Mapping[str, Tensor]]]
+Parts = Sequence[Part]
 
 
 @dataclass(frozen=True)
 class Task:
     """What is trained: the parts of the loss at their points, and where and with what the network is compared."""
 
-    #: Draws new points: residuals, the equation's first, points and data.
+    #: Draws new points for the equation, which comes first, and its conditions.
     draw: Callable[[], Parts]
     domain: Domain
     #: What a network is made into: an ansatz that is defined in the domain alone, for instance.
     ansatz: Callable[[nn.Module], Callable[[Tensor], Tensor]]
     points: Tensor
     values: Tensor
+    #: At how many points the equation is asked for.
+    count: int
+    defined_outside: bool = True
+
+    def large(self) -> Task:
+        """The same with as many points as memory is measured at."""
+        return self.asked_at(self.domain.sample(_WEIGHED, torch.Generator().manual_seed(0)))
+
+    def asked_at(self, points: Tensor) -> Task:
+        """The same with an equation that is always asked for at these points."""
+        fixed = points.to(self.points.dtype)
+
+        def draw() -> Parts:
+            equation, *conditions = self.draw()
+            return [replace(equation, points=fixed), *conditions]
+
+        return replace(self, draw=draw, count=len(points))
 
     def error(self, network: nn.Module) -> float:
         """The relative L2 error."""
@@ -93,16 +110,16 @@ def task(name: str, seed: int, sizes: Mapping[str, int], dtype: torch.dtype) -> 
     objective = Objective(problem, settings)
 
     def draw() -> Parts:
-        return [(part.residual, part.points, part.data) for part in objective.draw(generator)]
+        return objective.draw(generator)
 
     if name == "plate":
         square = lambda x: (torch.sin(_W / 2 * x) ** 2).prod(1, keepdim=True)  # noqa: E731
         places = np.random.default_rng(0).random((_COMPARED, 2))
-        return Task(draw, problem.domain, lambda network: network, *_at(places, square, dtype))
+        return Task(draw, problem.domain, lambda network: network, *_at(places, square, dtype), sizes["batch"])
     solution: Any = problem.solution()  # type: ignore[misc]
     chosen = np.random.default_rng(0).permutation(len(solution.points))[:_COMPARED]
     points, values = (torch.as_tensor(a[chosen]) for a in (solution.points, solution.values.reshape(-1, 1)))
-    return Task(draw, problem.domain, lambda network: network, points.to(dtype), values.double())
+    return Task(draw, problem.domain, lambda network: network, points.to(dtype), values.double(), sizes["batch"])
 
 
 def _disc(count: int, generator: torch.Generator, dtype: torch.dtype) -> Task:
@@ -121,18 +138,21 @@ def _disc(count: int, generator: torch.Generator, dtype: torch.dtype) -> Task:
     domain, residual = Disc((0.0, 0.0), 1.0), dudx.Residual(equation, ("x", "y"))
 
     def draw() -> Parts:
-        return [(residual, domain.sample(count, generator, torch.device("cpu"), dtype), {})]
+        return [Part("pde", 1.0, residual, domain.sample(count, generator, torch.device("cpu"), dtype), {})]
 
     places = domain.sample(_COMPARED, generator, torch.device("cpu"), torch.float64)
     truth = (1 - places.square().sum(1, keepdim=True)) * torch.exp(places[:, :1])
-    return Task(draw, domain, ansatz, places.to(dtype), truth)
+    return Task(draw, domain, ansatz, places.to(dtype), truth, count, defined_outside=False)
 
 
-def network(trained: Task, seed: int, width: int, depth: int, dtype: torch.dtype, rescale: bool = True) -> nn.Module:
-    """A tanh network whose inputs are brought to [-1, 1]."""
+def network(
+    trained: Task, seed: int, width: int, depth: int, dtype: torch.dtype, rescale: bool = True, separable: bool = False
+) -> nn.Module:
+    """A tanh network whose inputs are brought to [-1, 1], or one for each axis."""
     torch.manual_seed(FRESH + seed)
     bounds = trained.domain.bounds if rescale else None
-    return MLP(trained.points.shape[1], width=width, depth=depth, bounds=bounds).to(dtype)
+    kind = Separable if separable else MLP
+    return kind(trained.points.shape[1], width=width, depth=depth, bounds=bounds).to(dtype)
 
 
 def plan(profile: Profile) -> dict[str, Any]:
@@ -147,30 +167,34 @@ def some(names: Iterable[str], only: Collection[str] | None) -> list[str]:
 
 def operators(parts: Parts) -> list[dudx.Operator]:
     """What steps are set for: what the equation asks for, and an order along all axes that only a condition has."""
-    (residual, x, data), *conditions = parts
-    asked = residual.operators(x, **data)
+    equation, *conditions = parts
+    asked = equation.operators()
     known = {order for operator in asked for order in operator.orders}
-    others = {order for r, at, given in conditions for o in r.operators(at, **given) for order in o.orders}
-    axes = range(x.shape[1])
+    others = {order for part in conditions for operator in part.operators() for order in operator.orders}
+    axes = range(equation.points.shape[1])
     return [*asked, *(dudx.D(*[axis] * order) for order in sorted(others - known - {0}) for axis in axes)]
 
 
-Step = Callable[[Parts, dudx.Engine], float]
+#: A step of an optimizer on the parts, each by its engine; the loss before it.
+Step = Callable[[Parts, Sequence[dudx.Engine]], float]
 
 
 def levenberg_marquardt(trained: Task, model: nn.Module) -> Step:
     """Steps of Levenberg and Marquardt's method, which balances the parts."""
     optimizer, seen = LevenbergMarquardt(model.parameters()), trained.ansatz(model)
-    return lambda parts, engine: optimizer.step([Term(r, seen, x, engine, data=data) for r, x, data in parts])
+    return lambda parts, engines: optimizer.step(
+        [Term(p.residual, seen, p.points, engine, data=p.data) for p, engine in zip(parts, engines, strict=True)]
+    )
 
 
 def adam(trained: Task, model: nn.Module, rate: float = 1e-3) -> Step:
-    """Steps of Adam on the sum of the parts."""
+    """Steps of Adam on the sum of the parts, with the weights that the problem gives them."""
     optimizer, seen = torch.optim.Adam(model.parameters(), lr=rate), trained.ansatz(model)
 
-    def step(parts: Parts, engine: dudx.Engine) -> float:
+    def step(parts: Parts, engines: Sequence[dudx.Engine]) -> float:
         optimizer.zero_grad()
-        loss = torch.stack([r.loss(seen, x, engine, **data) for r, x, data in parts]).sum()
+        each = zip(parts, engines, strict=True)
+        loss = torch.stack([p.weight * p.residual.loss(seen, p.points, engine, **p.data) for p, engine in each]).sum()
         loss.backward()
         optimizer.step()
         return float(loss.detach())
@@ -186,10 +210,11 @@ def train(
     every: int,
     by: Callable[[Task, nn.Module], Step] = levenberg_marquardt,
     look: Callable[[int, dudx.Engine], None] = lambda step, engine: None,
+    at_conditions: dudx.Engine | None = None,
 ) -> dict[str, Any]:
     """So many steps, the engine calibrated and looked at every so often, and points drawn anew; what came of it."""
     take, seen, parts = by(trained, model), trained.ansatz(model), trained.draw()
-    x, asked = parts[0][1], operators(parts)
+    x, asked = parts[0].points, operators(parts)
     began, loss = time.process_time(), math.nan
     try:
         for step in range(steps):
@@ -198,7 +223,7 @@ def train(
                 look(step, engine)
             if step and step % _REDRAWN == 0:
                 parts = trained.draw()
-            loss = take(parts, engine)
+            loss = take(parts, [engine, *[at_conditions or engine] * (len(parts) - 1)])
             if not math.isfinite(loss):
                 break
     except DudxError as error:
@@ -210,15 +235,15 @@ def train(
     return {"status": "ok", "error": trained.error(model), "loss": loss, "seconds": seconds}
 
 
-def megabytes(trained: Task, make: Callable[[], nn.Module], engine: dudx.Engine) -> float | None:
+def megabytes(trained: Task, engine: dudx.Engine, make: Callable[[], nn.Module]) -> float | None:
     """The memory of one loss of the equation and its gradient, in a process of its own."""
-    residual, x, data = trained.draw()[0]
-    many = torch.cat([trained.draw()[0][1] for _ in range(-(-_WEIGHED // len(x)))])[:_WEIGHED]
+    equation = trained.draw()[0]
+    some = equation.points[:_SETTLED]  # few, so that what they leave behind hides nothing
 
     def step() -> Callable[[], None]:
         model = make()
         seen = trained.ansatz(model)
-        settled = engine.calibrated(seen, x, residual.operators(x))
-        return lambda: residual.loss(seen, many, settled, **data).backward()
+        settled = engine.calibrated(seen, some, equation.operators())
+        return lambda: equation.residual.loss(seen, equation.points, settled, **equation.data).backward()
 
     return in_own_process(lambda: {"status": "ok", "found": peak_megabytes(step, "cpu")}).get("found")
