@@ -1,7 +1,17 @@
 import pytest
 from adapters.running import reports
 
-EXACT = ["burgers", "burgers of the zoo", "poisson", "plate", "navier-stokes", "inverse", "hard", "by torch", "two edges"]
+EXACT = [
+    "burgers",
+    "burgers of the zoo",
+    "poisson",
+    "plate",
+    "navier-stokes",
+    "inverse",
+    "hard",
+    "by torch",
+    "two edges",
+]
 #: Compiled with their equation.
 WHOLE = ["burgers", "poisson", "plate", "hard", "two edges"]
 
