@@ -1,7 +1,7 @@
 """Scripts of DeepXDE and PINA before and after one line: CPU milliseconds a training step, single precision.
 
     cd benchmarks && ../.venv/bin/python -m peers.environments deepxde pina
-    cd benchmarks && ../.venv/bin/python -m adapters [--seconds 1] [--rounds 7] [--out ../out/adapters.json]
+    cd benchmarks && ../.venv/bin/python -m adapters [--seconds 0.5] [--rounds 5] [--out ../out/adapters.json]
 
 On one thread. All train in turn, a round of as many steps as the plain script makes in some seconds, after a round that
 does not count; the ratio is the median over the rounds. "At most" is the ratio for an equation that differentiates
@@ -25,8 +25,8 @@ from peers.environments import ROOT, python, reason_missing
 def main() -> None:
     """Measure, and show a table."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
-    parser.add_argument("--seconds", type=float, default=1)
-    parser.add_argument("--rounds", type=int, default=7)
+    parser.add_argument("--seconds", type=float, default=0.5)
+    parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--peers", nargs="+", choices=["deepxde", "pina"], default=["deepxde", "pina"])
     parser.add_argument("--out", type=Path, default=ROOT / "out" / "adapters.json")
     chosen = parser.parse_args()

@@ -6,6 +6,8 @@ import shutil
 import sys
 from pathlib import Path
 
+from docutils import nodes
+
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
 
@@ -34,6 +36,8 @@ default_role = "code"
 
 html_theme = "furo"
 html_title = f"dudx {version}"
+html_static_path = ["_static"]
+html_css_files = ["phone.css"]
 html_extra_path = ["../results/report.html"]
 html_theme_options = {
     "light_css_variables": {"color-brand-primary": "#1f5fa8", "color-brand-content": "#1f5fa8"},
@@ -55,6 +59,13 @@ def fences(app: object, what: str, name: str, obj: object, options: object, line
     lines[:] = written
 
 
+def unbroken(app: object, document: nodes.document) -> None:
+    """No line ends between a number and its per cent sign."""
+    for text in list(document.findall(nodes.Text)):
+        if " %" in text and not isinstance(text.parent, nodes.literal | nodes.literal_block):
+            text.parent.replace(text, nodes.Text(text.replace(" %", "\N{NO-BREAK SPACE}%")))
+
+
 def with_data(app: object, error: Exception | None) -> None:
     """The data that the report links to, beside it."""
     results = ROOT / "results"
@@ -65,4 +76,5 @@ def with_data(app: object, error: Exception | None) -> None:
 def setup(app: object) -> None:
     """Before Google's sections are understood, at the priority 500."""
     app.connect("autodoc-process-docstring", fences, priority=400)  # type: ignore[attr-defined]
+    app.connect("doctree-read", unbroken)  # type: ignore[attr-defined]
     app.connect("build-finished", with_data)  # type: ignore[attr-defined]

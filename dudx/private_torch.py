@@ -220,6 +220,14 @@ def with_open_sizes(tensor: torch.Tensor, axes: Sequence[int]) -> torch.Tensor:
     return marked
 
 
+def product_by_onednn(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
+    """The product of two matrices of single precision by oneDNN, which torch calls for them in compiled inference only.
+
+    Without it an exception is raised, and graphs keep the products that torch has.
+    """
+    return torch.ops.mkldnn._linear_pointwise.default(a, b.t(), None, "none", [], "")
+
+
 def with_graph_pass(rewrite: Callable[[Graph], None], files: Sequence[str]) -> dict[str, Any]:
     """Options for `torch.compile` that rewrite graphs on their way to machine code, unless the user has a pass there.
 

@@ -38,7 +38,7 @@ if FAST:  # measuring
     import dudx.adapters.deepxde as faster  # measuring
 
     faster.accelerate(model)  # measuring
-model.train(iterations=20000, callbacks=[Watch()], verbose=0)
+model.train(iterations=5000, callbacks=[Watch()], verbose=0)
 if watch.seconds < watch.cap:  # measuring
     # Short runs one after the other would forget what L-BFGS has learned; its own loop looks every thousand steps.
     model.compile("L-BFGS", loss_weights=[1, 100, 100])

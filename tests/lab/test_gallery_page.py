@@ -30,6 +30,12 @@ def test_the_tables_are_made_of_the_data(tmp_path: Path) -> None:
     assert counts.partition(": ")[2].partition(". ")[0] in page.read_text(encoding="utf-8")
 
 
+def test_every_picture_is_shown() -> None:
+    shown = (ROOT / "docs" / "gallery.md").read_text(encoding="utf-8")
+    for picture in RESULTS.glob("*.png"):
+        assert f":::{{figure}} ../results/gallery/{picture.name}\n" in shown
+
+
 def test_every_result_is_of_the_file_as_it_is_and_has_a_picture() -> None:
     for file in RESULTS.glob("*.json"):
         row = json.loads(file.read_text(encoding="utf-8"))

@@ -24,8 +24,9 @@ th button { all: unset; cursor: pointer; } th button:focus-visible { outline: 2p
 th[aria-sort=ascending] button::after { content: " ▲"; } th[aria-sort=descending] button::after { content: " ▼"; }
 .held { color: var(--good); } .in-part { color: var(--part); } .did-not-hold { color: var(--bad); }
 .undecided { color: var(--open); }
-figure { margin: 1rem 0; }
+figure { margin: 1rem 0; overflow-x: auto; }
 img { max-width: 100%; height: auto; background: #fff; padding: .5rem; border-radius: .3rem; }
+@media (max-width: 46em) { figure img { max-width: none; width: 40rem; } }
 svg { display: block; width: 100%; height: auto; } svg.ratio { max-width: 22rem; } svg.overview { max-width: 42rem; }
 svg text { fill: var(--ink); font: 12px system-ui, sans-serif; } svg .name { font-weight: 600; }
 svg .grid { stroke: var(--line); } svg .one { stroke: var(--open); stroke-dasharray: 3 3; }
