@@ -271,7 +271,7 @@ class Written:
         request: Request,
         x: Tensor,
         data: Mapping[str, Tensor],
-        elsewhere: Callable[..., Sequence[Tensor]] | None = None,
+        elsewhere: Callable[..., Any] | None = None,
     ) -> Any:
         """The function's value from the computed operators."""
         columns = self._columns_of(data)
