@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import math
 import time
 import warnings
@@ -13,7 +14,7 @@ from typing import Any
 import torch
 
 from dudx.errors import CalibrationWarning
-from dudx.lab.paper.experiments import Experiment, cost, curves, discrepancy
+from dudx.lab.paper.experiments import Experiment, cost, curves
 from dudx.lab.paper.experiments.base import Measurement
 from dudx.lab.paper.experiments.profile import Profile
 from dudx.lab.paper.reproduction import distinct, in_archive, settled
@@ -22,6 +23,8 @@ from dudx.lab.run.settings import Settings
 from dudx.lab.run.trainer import Trainer
 from dudx.lab.sweep.runs import outcome
 
+#: Steps of a measurement that tell of the others.
+_FEW = 5
 _STEPS = 11  # SOAP does the expensive part of its work every tenth step
 #: What has no part in the time of an epoch.
 _IRRELEVANT = ("seed", "epochs", "recalibrate", "evaluate_every", "log_every", "checkpoint_every")
@@ -134,9 +137,9 @@ class _Speeds:
         if piece.function == f"{cost.__name__}:measure":
             return 2 * given["seconds"] + 0.5  # by construction, unless steps are slow
         key = f"{piece.function} {given | {'seed': 0}}"
-        return self._once(
-            key, lambda: (_curve if piece.function == f"{curves.__name__}:measure" else _pretrained)(given)
-        )
+        if piece.function == f"{curves.__name__}:measure":
+            return self._once(key, lambda: _curve(given))
+        return self._once(key, lambda: _by_steps(piece.function, given))
 
 
 def _curve(given: dict[str, Any]) -> float:
@@ -144,10 +147,15 @@ def _curve(given: dict[str, Any]) -> float:
     return given["candidates"] / 8 * _clocked(lambda: curves.measure(**few))
 
 
-def _pretrained(given: dict[str, Any]) -> float:
-    """The rest of the measurement, and as much as 20 epochs tell of the others; the first time does not count."""
-    _, short, long = (_clocked(lambda n=n: discrepancy.measure(**{**given, "epochs": n})) for n in (1, 1, 21))
-    return short + max(0.0, long - short) / 20 * given["epochs"]
+def _by_steps(function: str, given: dict[str, Any]) -> float:
+    """All of it, from as much as a few steps tell of the others; the first time does not count."""
+    module, _, name = function.partition(":")
+    measure = getattr(importlib.import_module(module), name)
+    counted = next((word for word in ("epochs", "steps") if word in given), None)
+    if counted is None:
+        return _clocked(lambda: measure(**given))
+    _, short, long = (_clocked(lambda n=n: measure(**{**given, counted: n})) for n in (1, 1, 1 + _FEW))
+    return short + max(0.0, long - short) / _FEW * given[counted]
 
 
 def _speed(settings: Settings) -> tuple[float, float, float]:
