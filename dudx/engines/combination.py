@@ -54,9 +54,12 @@ class Combination(Engine):
     def calibrated(self, model: Model, x: Tensor, operators: Sequence[Operator], **search: Any) -> Self:
         """The same with the steps of its parts set, each for what it is asked for."""
         asked = zip(self.parts, self.shares(fitting(operators, x)), strict=True)
-        parts = [p.calibrated(model, x, share, **search) if share else p for p, share in asked]
-        changed = any(now is not before for now, before in zip(parts, self.parts, strict=True))
-        return self.with_parts(parts) if changed else self
+        return self._changed([p.calibrated(model, x, share, **search) if share else p for p, share in asked])
+
+    def _changed(self, parts: Sequence[Engine]) -> Self:
+        """The same with other parts; itself if they are no others."""
+        same = all(now is before for now, before in zip(parts, self.parts, strict=True))
+        return self if same else self.with_parts(parts)
 
     def looking(self, side: str) -> Self:
         parts = [part.looking(side) for part in self.parts]
@@ -146,7 +149,7 @@ class Where(Combination):
             part.calibrated(model, x[rows], at_rows(operators, rows), **search)
             for part, rows in zip(self.parts, (holds, ~holds), strict=True)
         ]
-        return self.with_parts(parts)
+        return self._changed(parts)
 
     def _holds(self, x: Tensor) -> Tensor:
         with torch.no_grad():
