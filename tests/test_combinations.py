@@ -206,10 +206,14 @@ def test_auto_takes_what_can_do_it_and_leaves_no_trace():
     model = nn.Sequential(nn.Linear(1, 4), nn.BatchNorm1d(4), nn.Linear(4, 1)).double()
     model[1].eval()
     x, state = points(8, 1), torch.get_rng_state()
-    unknown = lambda x: torch.special.i0(model(x))  # noqa: E731  (for which Taylor has no rule)
-    engine = Auto().calibrated(unknown, x, [D(0)])
+
+    class Refusing(Taylor):
+        def prepared(self, *given, **options):
+            raise UnsupportedError("not this network")
+
+    engine = Auto((Refusing(), AD())).calibrated(model, x, [D(0)])
     assert engine.shown == "AD"
     assert torch.equal(torch.get_rng_state(), state)
-    torch.testing.assert_close(evaluate(unknown, x, D(0), engine), evaluate(unknown, x, D(0), AD()))
+    torch.testing.assert_close(evaluate(model, x, D(0), engine), evaluate(model, x, D(0), AD()))
     with pytest.raises(UnsupportedError, match="once_differentiable"):
         evaluate(OnceDifferentiable.apply, x, D(0, 0), Auto((AD(),)))
