@@ -19,6 +19,7 @@ from dudx.lab import plots
 from dudx.lab.paper.experiments import small
 from dudx.lab.paper.experiments.base import CsvRows, Experiment, Found, Measurement
 from dudx.lab.paper.experiments.data import Data
+from dudx.lab.paper.experiments.pictures import plain_log
 from dudx.lab.paper.experiments.profile import Profile
 from dudx.lab.paper.experiments.tables import Table, percent
 from dudx.lab.paper.experiments.ways import WAYS
@@ -139,16 +140,20 @@ def _answer(rows: list[dict[str, Any]], steps: list[float]) -> str:
 def _figure(data: Data, path: Path) -> None:
     rows = _read(data)
     with plots.figure(path, 2, (11, 4)) as (left, right):
-        for colour, method in zip(plots.COLOURS, TRAINED, strict=False):
+        # The first broad and pale below the second, which would hide it.
+        for colour, method, width, alpha in zip(plots.COLOURS, TRAINED, (5, 1), (0.5, 1), strict=False):
             mine = [row for row in rows if row["method"] == method]
             for seed in sorted({row["seed"] for row in mine}):
                 of_seed = [row for row in mine if row["seed"] == seed]
                 label = f"trained with {WAYS[method].label}" if seed == 0 else None
-                left.plot([row["step"] for row in of_seed], [row["ad"] for row in of_seed], color=colour, label=label)
-            right.semilogy([row["ad"] for row in mine], [row["error"] for row in mine], "o", color=colour)
+                steps, found = [row["step"] for row in of_seed], [row["ad"] for row in of_seed]
+                left.plot(steps, found, color=colour, label=label, linewidth=width, alpha=alpha)
+            errors = [100 * row["error"] for row in mine]
+            right.plot([row["ad"] for row in mine], errors, "o", color=colour, markersize=3 + width, alpha=alpha)
         left.set(xlabel="step of Adam", ylabel="truncated entropy")
         left.legend()
-        right.set(xlabel="truncated entropy", ylabel="relative L2 error at the same time")
+        plain_log(right, x=None)
+        right.set(xlabel="truncated entropy", ylabel="relative L2 error at the same time [%]")
 
 
 EXPERIMENT = Experiment(
