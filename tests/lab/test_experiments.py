@@ -387,7 +387,7 @@ def test_the_published_tables_are_what_their_data_say(published: Path, name: str
 
 
 #: What no published reproduction has run yet, as the page on reproducing says.
-NOT_YET = {"methods", "double-precision"}
+NOT_YET = {"methods"}
 
 
 def test_every_experiment_is_published_but_those_that_the_docs_name() -> None:
