@@ -59,8 +59,8 @@ def of_members(
     """
     if any(request.elsewhere for request in requests):
         raise InputError(
-            "Members with points of their own are not known to integrals and fractional derivatives; give all members "
-            "the same points, or compute them one by one."
+            "Members with points of their own are not known to integrals, fractional and upwind derivatives; give all "
+            "members the same points, or compute them one by one."
         )
     plans = [
         prepared(several.kind, points, request.operators, engine)

@@ -28,9 +28,8 @@ class Upwinding:
 
         Where `by` is positive a difference looks back along the input, elsewhere ahead. `CAN` takes its second-order
         upwind scheme then and `FD`, `EFD`, `SFD` one-sided differences of their accuracy. The derivative of an exact
-        engine does not look anywhere: with `AD` and `Taylor` this is `u.x`. Other engines that approximate refuse
-        it. `by` is a field, a tensor with a number for each point or a number; the choice itself
-        has no gradient.
+        engine does not look anywhere: with `AD` and `Taylor` this is `u.x`. Other engines that approximate refuse it.
+        `by` is a field, a tensor with a number for each point or a number; the choice itself has no gradient.
         """
         axis = self._axis(name)
         plain = not isinstance(self._computed, Tensor) and self._linear.operators

@@ -14,12 +14,13 @@ import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
-from helpers import every_engine, points
+from helpers import every_engine, mlp, points
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
 import dudx
 from dudx import D, Laplacian
+from dudx.engines import meeting
 
 #: Accurate to 4th order in a step of 1/50: six digits of what these networks are.
 ENGINES = every_engine(0.02, 4)
@@ -609,3 +610,20 @@ def test_a_number_that_changes_is_named_as_the_reason(monkeypatch):
     assert "multiplies them with another number" in said
     assert heat._compiled is not None
     assert heat._compiled.made == 3
+
+
+def test_a_look_puts_back_the_numbers_of_its_engine_and_nobody_elses(monkeypatch):
+    model, x, own = mlp(2, 1), points(4, 2), torch.Generator().manual_seed(1)
+    seen = []
+
+    def look(*_):
+        seen.append(torch.rand(1))  # as another thread would, in the middle of it
+        torch.rand(1, generator=own)
+
+    monkeypatch.setattr(meeting, "_looked_at", look)
+    state = own.get_state()
+    meeting.can_be_planned(dudx.SFD(steps=(1e-3, 1e-2), generator=own), model, x, [D(0)])
+    assert torch.equal(own.get_state(), state)
+    meeting.can_be_planned(dudx.SFD(steps=(1e-3, 1e-2)), mlp(2, 1), x, [D(0)])
+    assert len(seen) == 2
+    assert not torch.equal(torch.rand(1), seen[1])

@@ -69,14 +69,17 @@ def can_be_planned(engine: Engine, model: Model, x: Tensor, operators: Sequence[
 
 @contextlib.contextmanager
 def _nothing_drawn(engine: Engine) -> Iterator[None]:
-    """A look between two steps: random steps are drawn as if there had been none, at whichever meeting it is."""
-    own = getattr(engine, "generator", None)
-    generator = own if isinstance(own, torch.Generator) else torch.default_generator
-    state = generator.get_state()
+    """A look between two steps: an engine draws from its generator as if there had been none, at whichever meeting.
+
+    Torch's own generator is left alone, as other threads draw from it.
+    """
+    generator = getattr(engine, "generator", None)
+    state = generator.get_state() if isinstance(generator, torch.Generator) else None
     try:
         yield
     finally:
-        generator.set_state(state)
+        if generator is not None and state is not None:
+            generator.set_state(state)
 
 
 def _acquaintance(engine: Engine, model: Model, x: Tensor) -> Acquaintance | None:
