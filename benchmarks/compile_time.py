@@ -1,16 +1,17 @@
 """How long the first call of a compiled residual takes: with nothing compiled before, and again in a new process.
 
-python benchmarks/compile_time.py [--trial-builds]
+python benchmarks/compile_time.py [--as-torch-does]
 
 Each measurement is a process of its own with torch's cache in a new folder, which the second one finds filled. Torch
 keeps the header that all programs include elsewhere, once for a machine: a first process, which is not counted, sees to
 it. CPU seconds count the C++ compiler too; on a busy machine they say more than those on the clock.
-`--trial-builds` lets torch try the compiler for each kind of vectors first, as it does by itself.
+`--as-torch-does` lets torch try the compiler for each kind of vectors first and build a program for each loop.
 """
 
 from __future__ import annotations
 
 import argparse
+import contextlib
 import json
 import os
 import resource
@@ -44,31 +45,32 @@ def _cpu_seconds() -> float:
     return sum(of.ru_utime + of.ru_stime for of in used)
 
 
-def measured(cache: str, width: int, trial_builds: bool) -> dict[str, float]:
+def measured(cache: str, width: int, as_torch_does: bool) -> dict[str, float]:
     """The same in a process of its own; programs are built one by one, so that they are waited for."""
     environment = {**os.environ, "TORCHINDUCTOR_CACHE_DIR": cache, "TORCHINDUCTOR_COMPILE_THREADS": "1"}
-    command = [sys.executable, __file__, "--child", str(width), *["--trial-builds"] * trial_builds]
+    command = [sys.executable, __file__, "--child", str(width), *["--as-torch-does"] * as_torch_does]
     return json.loads(subprocess.run(command, env=environment, check=True, capture_output=True, text=True).stdout)
 
 
 def main() -> None:
     """Print both."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--trial-builds", action="store_true")
+    parser.add_argument("--as-torch-does", action="store_true")
     parser.add_argument("--child", type=int, help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.child:
-        if options.trial_builds:
+        if options.as_torch_does:
             from dudx.compile import graphs
 
-            graphs.without_trial_builds = dict  # type: ignore[assignment]
+            graphs.without_trial_builds = contextlib.nullcontext  # type: ignore[assignment]
+            graphs.as_one_program = dict  # type: ignore[assignment]
         print(json.dumps(first_call(options.child)))
         return
     with tempfile.TemporaryDirectory() as apart:
-        measured(apart, 8, options.trial_builds)
+        measured(apart, 8, options.as_torch_does)
     with tempfile.TemporaryDirectory() as cache:
         for name in ("cold", "warm"):
-            found = measured(cache, WIDTH, options.trial_builds)
+            found = measured(cache, WIDTH, options.as_torch_does)
             print(f"{name}: {found['clock']:.1f} s on the clock, {found['cpu']:.1f} s of CPU time", flush=True)
 
 

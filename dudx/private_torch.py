@@ -183,28 +183,54 @@ def products_in_order() -> Iterator[None]:
         del reverse[operator.matmul]
 
 
-@functools.lru_cache(maxsize=1)
-def without_trial_builds() -> dict[str, Any]:
-    """Options for `torch.compile` that take it for granted that the compiler knows the processor's vectors.
+@contextlib.contextmanager
+def without_trial_builds() -> Iterator[None]:
+    """Let the compiler take it for granted that gcc knows the processor's vectors.
 
     Otherwise torch builds and loads a program for each kind of vectors before it compiles anything, which is a quarter
     of a first compilation. So they are left out for a gcc that is new enough, unless the user has decided; the tiles of
-    AMX are younger, and are tried.
+    AMX are younger, and are tried. Without it compiling takes longer.
     """
     import torch._inductor.config as settings
 
+    kinds: Any = getattr(importlib.import_module("torch._inductor.cpu_vec_isa"), "VecISA", None)
+    decided = getattr(settings.cpp, "vec_isa_ok", None) is not None
+    if decided or not hasattr(kinds, "check_build") or not _knows_vectors():
+        yield
+        return
+    tried = kinds.check_build
+    kinds.check_build = lambda self, code: True
+    try:
+        yield
+    finally:
+        kinds.check_build = tried
+
+
+@functools.lru_cache(maxsize=1)
+def _knows_vectors() -> bool:
     unknown: Callable[[], bool] = lambda: True  # noqa: E731
     tiles: Callable[[], bool] = getattr(torch.cpu, "_is_amx_tile_supported", unknown)
-    if getattr(settings.cpp, "vec_isa_ok", True) is not None or tiles():
-        return {}
+    if tiles():
+        return False
     try:
         from torch._inductor.cpp_builder import get_cpp_compiler
 
         told = subprocess.run([get_cpp_compiler(), "-dumpfullversion"], capture_output=True, text=True, timeout=10)
     except Exception:  # whatever is wrong with the compiler shows where it is needed
-        return {}
+        return False
     version = told.stdout.partition(".")[0]  # clang does not know this question and says nothing
-    return {"cpp.vec_isa_ok": True} if version.isdecimal() and int(version) >= _KNOWS_VECTORS else {}
+    return version.isdecimal() and int(version) >= _KNOWS_VECTORS
+
+
+def as_one_program() -> dict[str, Any]:
+    """Options for `torch.compile` that put all of a graph's loops into one C++ program, on a CPU.
+
+    Otherwise each loop is a program of its own, and most of a first compilation is reading headers. Without it that is
+    how it is.
+    """
+    import torch._inductor.config as settings
+
+    return {"cpp_wrapper": True} if hasattr(settings, "cpp_wrapper") else {}
 
 
 def with_open_sizes(tensor: torch.Tensor, axes: Sequence[int]) -> torch.Tensor:

@@ -339,18 +339,22 @@ def test_evaluate_compiles(name, monkeypatch):
 
 def test_vectors_are_tried_where_the_compiler_may_not_know_them(monkeypatch):
     import torch._inductor.config as settings
+    from torch._inductor.cpu_vec_isa import VecISA
 
-    def told(version, tiles=False, decided=None):
+    tried = VecISA.check_build
+
+    def trusted(version, tiles=False, decided=None):
         answer = subprocess.CompletedProcess([], 0, stdout=version)
         monkeypatch.setattr(private_torch.subprocess, "run", lambda *args, **kwargs: answer)
         monkeypatch.setattr(torch.cpu, "_is_amx_tile_supported", lambda: tiles)
-        private_torch.without_trial_builds.cache_clear()
-        with settings.patch({"cpp.vec_isa_ok": decided}):
-            return private_torch.without_trial_builds()
+        private_torch._knows_vectors.cache_clear()
+        with settings.patch({"cpp.vec_isa_ok": decided}), private_torch.without_trial_builds():
+            return VecISA.check_build is not tried
 
-    assert told("12.2.0\n") == {"cpp.vec_isa_ok": True}
-    assert told("9.4.0\n") == told("") == told("12.2.0\n", tiles=True) == told("12.2.0\n", decided=False) == {}
-    private_torch.without_trial_builds.cache_clear()
+    assert trusted("12.2.0\n")
+    assert not any([trusted("9.4.0\n"), trusted(""), trusted("12.2.0\n", tiles=True), trusted("12.2.0\n", decided=True)])
+    assert VecISA.check_build is tried
+    private_torch._knows_vectors.cache_clear()
 
 
 def test_a_size_for_which_layers_are_computed_in_another_way_is_counted(monkeypatch):

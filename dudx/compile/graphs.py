@@ -11,11 +11,13 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
+from torch import Tensor
 
 from dudx.compile.sizes import Shapes, in_common, opened
 from dudx.errors import first_line
 from dudx.network.pointwise import Held
 from dudx.private_torch import (
+    as_one_program,
     backward_compiled_at_once,
     from_compiler,
     graphs_traced,
@@ -144,8 +146,9 @@ class Compiled:
         """The first call of a graph, in which it is made."""
         self.made += 1
         start = time.perf_counter()
-        graph = _graph(function, len(graphs))
-        with backward_compiled_at_once(), products_in_order():
+        on_cpu = all(tensor.is_cpu for tensor in given if isinstance(tensor, Tensor))
+        graph = _graph(function, len(graphs), on_cpu)
+        with backward_compiled_at_once(), products_in_order(), without_trial_builds():
             result = graph(*given)
         graphs[place] = graph
         self.seconds += time.perf_counter() - start
@@ -204,7 +207,7 @@ def anchored(model: Any) -> tuple[Any, object]:
     return (model.__code__, None) if isinstance(model, types.FunctionType) else (model, None)
 
 
-def _graph(function: Callable[..., Any], number: int) -> Callable[..., Any]:
+def _graph(function: Callable[..., Any], number: int, on_cpu: bool) -> Callable[..., Any]:
     """The function compiled, checking its arguments at each call and not what it closes over."""
     # Here, since the tools for graphs take time to be imported.
     from dudx.compile.rewriting import faster_functions
@@ -216,7 +219,7 @@ def _graph(function: Callable[..., Any], number: int) -> Callable[..., Any]:
     # few graphs for one code: as the checks of the plan are left out, each graph needs code of its own.
     # (`isolate_recompiles=True` says so in newer versions, up to 256 graphs in the life of a process.)
     run.__code__ = run.__code__.replace(co_name=f"{function.__name__}_{number}")
-    options = {"guard_filter_fn": _of_arguments, **faster_functions(), **without_trial_builds()}
+    options = {"guard_filter_fn": _of_arguments, **faster_functions(), **(as_one_program() if on_cpu else {})}
     return torch.compile(run, dynamic=False, fullgraph=True, options=options)
 
 

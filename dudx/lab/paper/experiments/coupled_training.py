@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import functools
+import operator
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +13,7 @@ from dudx.lab.paper.experiments.claims import Claim
 from dudx.lab.paper.experiments.data import Data
 from dudx.lab.paper.experiments.fig_4 import TITLES
 from dudx.lab.paper.experiments.pictures import engine_style, panels, plain_log
-from dudx.lab.paper.experiments.profile import Profile
+from dudx.lab.paper.experiments.profile import CoupledTrainings, Profile
 from dudx.lab.paper.experiments.statistics import Seeds, compare
 from dudx.lab.paper.experiments.tables import Table, counted, in_percent, median, spread
 from dudx.lab.run.engines import engine_label
@@ -49,9 +51,15 @@ def _runs(profile: Profile) -> list[Run]:
     return [
         named(profile.settings("poisson", **settings, network=network, engine=engine, coupled=way, seed=seed))
         for network, engine, way in of_all
-        for settings in [plan.settings | plan.only.get(network, {})]
+        for settings in [_settings(plan, network, way)]
         for seed in range(plan.seeds)
     ]
+
+
+def _settings(plan: CoupledTrainings, network: str, way: str) -> dict[str, Any]:
+    """What all have, then what a network has, a way, and a network seen in a way."""
+    of_it = (plan.only.get(name, {}) for name in (network, way, f"{network} {way}"))
+    return functools.reduce(operator.or_, of_it, dict(plan.settings))
 
 
 def _groups(rows: list[dict[str, Any]]) -> dict[tuple[str, str, str], list[dict[str, Any]]]:

@@ -48,7 +48,9 @@ class CoupledTrainings(Trainings):
     """Runs of networks whose samples influence each other, by what is done about it."""
 
     ways: dict[str, list[str]] | None = Field(None, description="the engines of each way; else isolated and ignored")
-    only: dict[str, dict[str, Any]] = Field({}, description="settings that only one of the networks has, by its name")
+    only: dict[str, dict[str, Any]] = Field(
+        {}, description="settings of one network, of one way, or of a network seen in a way (`attention fixed`)"
+    )
 
 
 class Discrepancy(_Sizes):
