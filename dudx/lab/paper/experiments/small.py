@@ -28,8 +28,8 @@ from dudx.optim import LevenbergMarquardt, Term
 
 #: Points at which errors are measured, at which memory is, and at which steps are set for that.
 _COMPARED, _WEIGHED, _SETTLED = 2000, 4096, 400
-#: Steps between new points.
-_REDRAWN = 25
+#: Steps between new points, and what is kept of earlier ones where all are new at each step.
+_REDRAWN, _MEMORY = 25, 0.7
 #: How many times as many points there are where there is time beside two axes.
 _MORE = 2
 _W = 2 * math.pi
@@ -55,6 +55,8 @@ class Task:
     #: At how many points the equation is asked for.
     count: int
     defined_outside: bool = True
+    #: Whether something moves or gets steep in time, which points that stay would miss: new ones at each step then.
+    moves: bool = False
 
     def large(self) -> Task:
         """The same with as many points as memory is measured at."""
@@ -120,7 +122,8 @@ def task(name: str, seed: int, sizes: Mapping[str, int], dtype: torch.dtype) -> 
     solution: Any = problem.solution()  # type: ignore[misc]
     chosen = np.random.default_rng(0).permutation(len(solution.points))[:_COMPARED]
     points, values = (torch.as_tensor(a[chosen]) for a in (solution.points, solution.values.reshape(-1, 1)))
-    return Task(draw, problem.domain, lambda network: network, points.to(dtype), values.double(), sizes["batch"])
+    there, moves = (points.to(dtype), values.double()), "t" in problem.inputs
+    return Task(draw, problem.domain, lambda network: network, *there, sizes["batch"], moves=moves)
 
 
 def _disc(count: int, generator: torch.Generator, dtype: torch.dtype) -> Task:
@@ -182,7 +185,8 @@ Step = Callable[[Parts, Sequence[dudx.Engine]], float]
 
 def levenberg_marquardt(trained: Task, model: nn.Module) -> Step:
     """Steps of Levenberg and Marquardt's method, which balances the parts."""
-    optimizer, seen = LevenbergMarquardt(model.parameters()), trained.ansatz(model)
+    optimizer = LevenbergMarquardt(model.parameters(), memory=_MEMORY if trained.moves else 0.0)
+    seen = trained.ansatz(model)
     return lambda parts, engines: optimizer.step(
         [Term(p.residual, seen, p.points, engine, data=p.data) for p, engine in zip(parts, engines, strict=True)]
     )
@@ -222,7 +226,7 @@ def train(
             if step % every == 0:
                 engine = engine.calibrated(seen, x, asked)
                 look(step, engine)
-            if step and step % _REDRAWN == 0:
+            if step and (trained.moves or step % _REDRAWN == 0):
                 parts = trained.draw()
             loss = take(parts, [engine, *[at_conditions or engine] * (len(parts) - 1)])
             if not math.isfinite(loss):
