@@ -253,6 +253,8 @@ def _claims(data: Data, problem: str, sfd_is_better: bool) -> list[Claim]:
             finding = claims.same(compared, lost(engine), complete=not missing)
             text = f"{title(problem)}: {label(problem, engine)} is as accurate as AD"
             size = theirs[engine]["l2_relative"][0] / theirs["ad"]["l2_relative"][0] if engine in theirs else None
-        finding = finding.collapsed(*(trained.collapsed(found.of(each)) for each in (engine, "ad")))
+        if compared is not None:
+            first, second = (trained.collapsed(found.of(each)) for each in (engine, "ad"))
+            finding = finding.collapsed(first, second, compared.pairs)
         claimed.append(finding.claim(text, numbers("ad", engine), ratio(engine), compared, size, missing))
     return claimed

@@ -26,11 +26,13 @@ METHOD = (
     "whatever the engine, so engines are compared seed by seed, by a paired t-test of the logarithms of their errors "
     f"at the {100 * LEVEL:g} % level, corrected for the number of claims in a part by Holm's method. “As accurate as” "
     f"has held if the interval of the ratio excludes a factor of {SAME:g} and no difference is significant; in part, "
-    "if only one of the two is so. “More accurate” has held if the difference is significant and at least half the "
-    "published one, in logarithms; in part, if it is smaller, or significant only by itself; it did not hold if "
-    "nothing is seen with all the seeds that were asked for. “Undecided” means that runs are missing, which the tables "
-    "name. A run whose error is above 50 % has collapsed: it counts, and what it takes part in holds in part at best. "
-    "Times and memory have no seeds; what they are compared by is said with them."
+    "if there is such a difference, but a smaller one. “More accurate” has held if the difference is significant and "
+    "at least half the published one, in logarithms; in part, if it is smaller, or significant only by itself; it did "
+    f"not hold if the interval excludes the published difference, or a factor of {SAME:g} where no number is "
+    "published. “Undecided” means that the runs there are cannot tell: some are missing, which the tables name, or the "
+    "seeds differ so much that the interval excludes nothing. A run whose error is above 50 % has collapsed: it "
+    "counts, and what it takes part in holds in part at best; where most runs of both engines collapsed, nothing is "
+    "decided. Times and memory have no seeds; what they are compared by is said with them."
 )
 
 
