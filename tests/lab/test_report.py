@@ -29,6 +29,7 @@ from dudx.lab.paper.experiments.statistics import (
 from dudx.lab.paper.experiments.tables import Cell, Table, counted, percent, scientific, spread, times
 from dudx.lab.paper.report import write_report
 from dudx.lab.paper.report.document import Document, Judged, Part, Section
+from dudx.lab.paper.report.drawing import ratio_picture
 from dudx.lab.paper.report.html import page
 from dudx.lab.run.settings import make_settings
 
@@ -487,6 +488,7 @@ def test_the_page_is_whole_and_needs_nothing_else(reported: Path) -> None:
     assert all((reported / link).is_file() for link in files)
     assert "prefers-color-scheme: dark" in text
     assert 'name="viewport"' in text
+    assert text.count('style="--width: ') == 2  # of pictures, whose letters are as large whatever their panels
     assert '<p class="verdict held">held</p><p>Poisson 2D: sFD is more accurate than AD</p>' in text
     decided = text.count('<p class="verdict') - text.count('<p class="verdict undecided"')
     assert text.count('<svg viewBox="0 0 320 58" class="ratio"') == decided > 5
@@ -500,6 +502,17 @@ def test_what_is_written_on_the_page_is_text_and_not_markup(tmp_path: Path) -> N
     write_data(tmp_path / "data/table-poisson/environment.json", {"1": {"processor": "<script>x</script>"}})
     write_report(tmp_path)
     assert "<script>x" not in (tmp_path / "report.html").read_text()
+
+
+def test_a_command_breaks_between_its_words_alone() -> None:
+    text = page(Document("a", ["Run `dudx reproduce --profile cpu`."]))
+    assert "<code>dudx <wbr>reproduce <wbr>--profile <wbr>cpu</code>" in text
+
+
+def test_a_ratio_close_to_1_is_told_beside_its_dot() -> None:
+    assert ">1.04×</text>" in ratio_picture(Ratio("a / b", 1.04, 0.9, 1.2))
+    assert ">0.971×</text>" in ratio_picture(Ratio("a / b", 0.971, 0.8, 1.2, 1.8))
+    assert ">2×</text>" in ratio_picture(Ratio("a / b", 2.002, 1.8, 2.3))
 
 
 def test_a_folder_without_data_is_one_sentence(tmp_path: Path) -> None:
