@@ -210,7 +210,7 @@ def _figure(data: Data, problem: str, path: Path) -> None:
         dots.set_yticks(range(len(found.engines)), [label(problem, engine) for engine in found.engines])
         dots.invert_yaxis()
         plain_log(dots, y=None)
-        dots.set(xlabel="relative L2 error [%]; a mark a seed, a bar the median, ◇ published")
+        dots.set(xlabel="relative L2 error [%]\na mark a seed, a bar the median, ◇ published")
         for ways in axes[1:]:
             plain_log(ways)
             ways.set(xlabel="CPU seconds" if measure == "cpu_seconds" else "steps", ylabel="relative L2 error [%]")
