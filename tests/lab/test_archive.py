@@ -88,7 +88,7 @@ def test_what_is_there_is_shown_and_the_rest_is_named(tmp_path: Path, monkeypatc
     assert not done.incomplete
     text = (tmp_path / "tables" / "table-poisson.md").read_text(encoding="utf-8")
     assert "| sFD | 25.00 | 25.00 | 1.11 ± 0.39 | 1 of 2, 1 missing |" in text
-    assert "Missing runs: seeds 1 of sFD." in text
+    assert "Missing runs: seed 1 of sFD." in text
     write_report(tmp_path)
     page = (tmp_path / "report.html").read_text(encoding="utf-8")
     assert page.count("Runs still missing: 1.") == 1

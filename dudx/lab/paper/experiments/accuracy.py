@@ -210,7 +210,7 @@ def _figure(data: Data, problem: str, path: Path) -> None:
         dots.set_yticks(range(len(found.engines)), [label(problem, engine) for engine in found.engines])
         dots.invert_yaxis()
         plain_log(dots, y=None)
-        dots.set(xlabel="relative L2 error [%]; a mark a seed, a bar the median, ◇ published")
+        dots.set(xlabel="relative L2 error [%]\na mark a seed, a bar the median, ◇ published")
         for ways in axes[1:]:
             plain_log(ways)
             ways.set(xlabel="CPU seconds" if measure == "cpu_seconds" else "steps", ylabel="relative L2 error [%]")
@@ -253,6 +253,8 @@ def _claims(data: Data, problem: str, sfd_is_better: bool) -> list[Claim]:
             finding = claims.same(compared, lost(engine), complete=not missing)
             text = f"{title(problem)}: {label(problem, engine)} is as accurate as AD"
             size = theirs[engine]["l2_relative"][0] / theirs["ad"]["l2_relative"][0] if engine in theirs else None
-        finding = finding.collapsed(*(trained.collapsed(found.of(each)) for each in (engine, "ad")))
+        if compared is not None:
+            first, second = (trained.collapsed(found.of(each)) for each in (engine, "ad"))
+            finding = finding.collapsed(first, second, compared.pairs)
         claimed.append(finding.claim(text, numbers("ad", engine), ratio(engine), compared, size, missing))
     return claimed

@@ -103,9 +103,7 @@ def _claims(data: Data) -> list[Claim]:
 
         claimed = theirs["batched_ad"] / theirs["batched_fd"]
         closer = compare(of["batched_ad"], of["batched_fd"])
-        finding = claims.larger(closer)
-        if finding.verdict == "held" and closer is not None:
-            finding = finding._replace(verdict=claims.at_least(closer.ratio, claimed))
+        finding = claims.larger(closer, claimed=claimed)
         text = f"{title}: differences on the whole batch come closer"
         found.append(finding.claim(text, times(claimed), "batched AD / FD on the batch", closer, claimed))
 

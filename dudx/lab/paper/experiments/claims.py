@@ -54,12 +54,17 @@ class Finding(NamedTuple):
     p: float | None = None
     otherwise: Verdict | None = None
 
-    def collapsed(self, first: int, second: int) -> Finding:
+    def collapsed(self, first: int, second: int, pairs: int) -> Finding:
         """The same where so many runs of each method finished without having learned anything."""
         if not first + second:
             return self
         told = f"{self.evidence}; runs that collapsed: {first} of the first, {second} of the second"
-        return self._replace(evidence=told, verdict="held in part" if self.verdict == "held" else self.verdict)
+        if 2 * min(first, second) > pairs:
+            # Two networks that learned nothing are equally wrong whatever their derivatives.
+            return Finding("undecided", f"{told}: most of both, which says nothing of their derivatives")
+        verdict: Verdict = "held in part" if self.verdict == "held" else self.verdict
+        otherwise: Verdict | None = "held in part" if self.otherwise == "held" else self.otherwise
+        return self._replace(evidence=told, verdict=verdict, otherwise=otherwise)
 
     def claim(
         self,
@@ -80,8 +85,11 @@ def corrected(claims: Sequence[Claim]) -> list[Claim]:
     """The claims with verdicts that allow for their number, by Holm's method."""
     tested = [claim for claim in claims if claim.p is not None]
     kept = dict(zip(map(id, tested), holm([claim.p for claim in tested if claim.p is not None]), strict=True))
+    told = f"not significant among the {len(tested)} tests of this part"
     return [
-        replace(claim, verdict=claim.otherwise) if claim.otherwise and not kept.get(id(claim), True) else claim
+        replace(claim, verdict=claim.otherwise, evidence=f"{claim.evidence}; {told}")
+        if claim.otherwise and not kept.get(id(claim), True)
+        else claim
         for claim in claims
     ]
 
@@ -92,6 +100,11 @@ class Lost:
 
     first: int = 0
     second: int = 0
+
+    @property
+    def decisive(self) -> bool:
+        """Whether so many more of one method are lost that this alone tells them apart."""
+        return abs(self.first - self.second) >= FIRST_SEEDS
 
     def weighed(self, found: Finding, if_first: Verdict, if_second: Verdict) -> Finding:
         """What the finished runs say, unless the others speak against it.
@@ -122,16 +135,17 @@ def same(found: Comparison | None, lost: Lost = NONE_LOST, complete: bool = True
         lost: the runs that did not finish.
         complete: whether all runs that were asked for are there.
     """
-    return lost.weighed(_same(found, complete), "did not hold", "did not hold")
+    return lost.weighed(_same(found, lost, complete), "did not hold", "did not hold")
 
 
-def _same(found: Comparison | None, complete: bool) -> Finding:
+def _same(found: Comparison | None, lost: Lost, complete: bool) -> Finding:
     if found is None:
-        return Finding("undecided", TOO_FEW)
+        return Finding("did not hold" if lost.decisive else "undecided", TOO_FEW)
     if early := _too_early(found, complete):
         return early
     alike = found.within(SAME)
-    equal: Verdict = "held" if alike else "held in part" if complete else "undecided"
+    # That no difference is seen says nothing where a large one would not be seen either.
+    equal: Verdict = "held" if alike else "undecided"
     evidence = f"{found}, {TEST}; a factor of {SAME:g} is {'' if alike else 'not '}excluded"
     if not found.significant:
         return Finding(equal, evidence, found.p)
@@ -179,7 +193,7 @@ def _differs(
 ) -> Finding:
     """Whether a ratio is below 1, or above."""
     if found is None:
-        if lost.first == lost.second:
+        if not lost.decisive:
             return Finding("undecided", TOO_FEW)
         return Finding("held" if (lost.first < lost.second) == below else "did not hold", TOO_FEW)
     if early := _too_early(found, complete):
@@ -189,12 +203,12 @@ def _differs(
         small = claimed is not None and abs(math.log(found.ratio)) < SIZE * abs(math.log(claimed))
         return Finding("held in part" if small else "held", evidence, found.p, "held in part")
     if found.significant:
-        return Finding("did not hold", evidence, found.p, "did not hold" if complete else "undecided")
-    evidence = f"{evidence}: no difference at the {100 * LEVEL:g} % level"
-    excluded = claimed is not None and found.excludes(claimed)
-    if claimed is not None:
-        evidence = f"{evidence}; the published {claimed:.2g}× is {'' if excluded else 'not '}excluded"
-    return Finding("did not hold" if complete or excluded else "undecided", evidence, found.p)
+        return Finding("did not hold", evidence, found.p)  # whatever is claimed is excluded, too
+    # That no difference is seen says nothing where one as large as claimed would not be seen either.
+    excluded = found.excludes(claimed or (1 / SAME if below else SAME))
+    size = f"a factor of {SAME:g}" if claimed is None else f"the published {claimed:.2g}×"
+    told = f"no difference at the {100 * LEVEL:g} % level; {size} is {'' if excluded else 'not '}excluded"
+    return Finding("did not hold" if excluded else "undecided", f"{evidence}: {told}", found.p)
 
 
 def flat(changes: Sequence[Comparison | None], factor: float, complete: bool = True, lost: int = 0) -> Verdict:
@@ -214,7 +228,7 @@ def _flat(change: Comparison | None, factor: float, complete: bool) -> Verdict:
         return "held"
     if change.significant:
         return "held in part" if 1 / factor <= change.ratio <= factor else "did not hold"
-    return "held in part" if complete else "undecided"
+    return "undecided"
 
 
 def at_least(ratio: float | None, claimed: float) -> Verdict:

@@ -9,7 +9,7 @@ from typing import Any
 
 from dudx.lab.paper.experiments import claims, trained
 from dudx.lab.paper.experiments.base import Experiment, named
-from dudx.lab.paper.experiments.claims import Claim
+from dudx.lab.paper.experiments.claims import Claim, Lost
 from dudx.lab.paper.experiments.data import Data
 from dudx.lab.paper.experiments.fig_4 import TITLES
 from dudx.lab.paper.experiments.pictures import engine_style, panels, plain_log
@@ -130,20 +130,22 @@ def _claims(data: Data) -> list[Claim]:
         base = (right, next((engine for engine in ("ad", "taylor") if (network, right, engine) in groups), "ad"))
 
         def ratio(way: str, engine: str, network: str = network, base: tuple[str, str] = base) -> Any:
+            keys = (network, way, engine), (network, *base)
             lacking = missing(network, (way, engine), base)
-            names = f"{_label(network, way, engine)} / {_label(network, *base)}"
-            return compare(errors.get((network, way, engine), {}), errors.get((network, *base), {})), lacking, names
+            names = " / ".join(_label(*key) for key in keys)
+            lost = Lost(*(trained.lost(groups.get(key, [])) for key in keys))
+            return compare(*(errors.get(key, {}) for key in keys)), lost, lacking, names
 
         for way, words in _WORSE.items():
             engine = next((engine for engine in ("ad", "taylor") if (network, way, engine) in groups), None)
             if way == "ignore" or (way != right and engine):
-                compared, lacking, names = ratio(way, engine or "ad")
-                finding = claims.larger(compared, complete=not lacking)
+                compared, lost, lacking, names = ratio(way, engine or "ad")
+                finding = claims.larger(compared, lost=lost, complete=not lacking)
                 found.append(finding.claim(f"{title}: {words}", "ours", names, compared, missing=lacking))
         for engine in ("ad", "fd", "taylor"):
             if engine != base[1] and (network, right, engine) in groups:
-                compared, lacking, names = ratio(right, engine)
-                finding = claims.same(compared, complete=not lacking)
+                compared, lost, lacking, names = ratio(right, engine)
+                finding = claims.same(compared, lost, complete=not lacking)
                 text = f"{title}: {_label(network, right, engine)} trains as well as {_label(network, *base)}"
                 found.append(finding.claim(text, "ours", names, compared, missing=lacking))
     return found

@@ -16,7 +16,7 @@ from dudx.lab.paper.experiments.claims import Claim, Ratio
 from dudx.lab.paper.experiments.data import Data
 from dudx.lab.paper.experiments.pictures import drawn, panels
 from dudx.lab.paper.experiments.published import published
-from dudx.lab.paper.experiments.tables import Table, scientific, times
+from dudx.lab.paper.experiments.tables import Table, times
 
 _FILE = "cost.csv"
 TITLES = {"mlp": "plain MLP", "batchnorm": "MLP with BN", "attention": "MLP with attention"}
@@ -122,6 +122,11 @@ def _told(value: float | Sequence[float] | None) -> str:
     return times(value)
 
 
+def _plain(value: float | None) -> str:
+    """A time or a memory in three digits, or to the unit."""
+    return "-" if value is None else f"{value:.3g}" if value < 1000 else f"{value:.0f}"
+
+
 # -- what a reader sees --------------------------------------------------------------------------------------------
 
 
@@ -133,12 +138,10 @@ def _tables(data: Data) -> list[Table]:
         at = _PAPERS_BATCH if _PAPERS_BATCH in points else max(points, default=None)
         first = next((row for row in ladder if row["status"] != "ok"), None)
         name = f"{way} (wrong)" if way == "batched AD" and network != "mlp" else way
-        cells = [f"{1e3 * points[at]['seconds']:.3g}", scientific(points[at]["megabytes"])] if at else ["-", "-"]
         largest = max(points, default=None)
-        last = (
-            [f"{1e3 * points[largest]['seconds']:.3g}", scientific(points[largest]["megabytes"])]
-            if largest
-            else ["-"] * 2
+        cells, last = (
+            [_plain(1e3 * points[b]["seconds"]), _plain(points[b]["megabytes"])] if b else ["-"] * 2
+            for b in (at, largest)
         )
         why = "the largest tried" if first is None else f"{first['status']}: {first['reason']}"
         lines.append([TITLES[network], name, str(at or "-"), *cells, str(largest or "-"), *last, why])

@@ -20,6 +20,7 @@ from dudx.lab import plots
 from dudx.lab.paper.experiments import methods, small
 from dudx.lab.paper.experiments.base import CsvRows, Experiment, Found, Measurement
 from dudx.lab.paper.experiments.data import Data
+from dudx.lab.paper.experiments.pictures import engine_style, plain_log
 from dudx.lab.paper.experiments.profile import Profile
 from dudx.lab.paper.experiments.statistics import compare
 from dudx.lab.paper.experiments.tables import COLLAPSED, Table, percent
@@ -120,14 +121,20 @@ def _collapsed(row: Mapping[str, Any]) -> bool:
 
 def _figure(data: Data, path: Path) -> None:
     with plots.figure(path, 1, (6, 4)) as (axes,):
-        for colour, (method, rows) in zip(plots.COLOURS, _read(data).items(), strict=False):
-            errors = sorted(row["error"] for row in rows if row["status"] == "ok")
-            share = [(number + 1) / len(rows) for number in range(len(errors))]
-            axes.step(errors, share, where="post", color=colour, label=WAYS[method].label)
+        for method, rows in _read(data).items():
+            errors = sorted(100 * row["error"] for row in rows if row["status"] == "ok")
+            shares = [100 * number / len(rows) for number in range(len(errors) + 1)]
+            # From the axis up to the best.
+            axes.step(
+                [*errors[:1], *errors], shares, where="post", color=engine_style(method)[0], label=WAYS[method].label
+            )
+        axes.axvline(100 * COLLAPSED, color="0.6", linestyle="--", linewidth=1)
+        plain_log(axes, y=None)
         axes.set(
-            xlabel="relative L2 error", ylabel="share of trainings with at most that", xscale="log", ylim=(0, 1.02)
+            xlabel="relative L2 error [%]; collapsed beyond the dashed line",
+            ylabel="trainings with at most that error [%]",
+            ylim=(0, 102),
         )
-        axes.axvline(COLLAPSED, color="0.6", linestyle="--", linewidth=1)
         axes.legend()
 
 

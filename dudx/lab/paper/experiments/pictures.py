@@ -39,7 +39,7 @@ class _Plain(LogFormatter):
     """Ticks of a logarithmic axis as plain numbers: 0.5, 20, 300."""
 
     def __call__(self, x: float, pos: int | None = None) -> str:
-        return f"{x:.4g}" if super().__call__(x, pos) else ""
+        return f"{x:.6g}" if super().__call__(x, pos) else ""
 
 
 def drawn(axes: Axes) -> bool:

@@ -23,6 +23,7 @@ SAME = 2.0
 #: Seeds from whose spread the number of seeds that are needed is computed.
 FIRST_SEEDS = 3
 _MOST_SEEDS = 1000
+_SHARES = 200
 
 Seeds = Mapping[int, float]
 Key = TypeVar("Key", bound=Hashable)
@@ -121,11 +122,13 @@ def seeds_to_see(ratio: float, spread: float, level: float = LEVEL) -> int | Non
 
 def seeds_to_exclude(factor: float, spread: float, level: float = LEVEL) -> int | None:
     """How many seeds it takes for the interval of a ratio that is truly 1 to exclude a factor either way."""
+    # The width of the interval is itself found from few seeds: the mean over all that it may be, by equal shares.
+    shares = (np.arange(_SHARES) + 0.5) / _SHARES
 
     def power(seeds: int) -> float:
-        unit = spread / math.sqrt(seeds)
-        room = math.log(factor) / unit - float(stats.t.ppf(1 - level / 2, seeds - 1))
-        return float(2 * stats.norm.cdf(room) - 1) if room > 0 else 0.0
+        widths = np.sqrt(stats.chi2.ppf(shares, seeds - 1) / (seeds - 1)) * stats.t.ppf(1 - level / 2, seeds - 1)
+        room = math.log(factor) / spread * math.sqrt(seeds) - widths
+        return float(np.mean(np.maximum(0.0, 2 * stats.norm.cdf(room) - 1)))
 
     return _fewest(power)
 

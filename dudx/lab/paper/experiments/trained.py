@@ -111,7 +111,7 @@ def told_missing(rows: Sequence[Mapping[str, Any]]) -> list[str]:
     together: dict[str, list[str]] = {}
     for words, seeds in found.items():
         together.setdefault(", ".join(map(str, seeds)), []).append(words)
-    told = "; ".join(f"seeds {seeds} of {', '.join(words)}" for seeds, words in together.items())
+    told = "; ".join(f"seed{'s' * (',' in seeds)} {seeds} of {', '.join(words)}" for seeds, words in together.items())
     return [f"Missing runs: {told}."] if told else []
 
 
@@ -132,7 +132,8 @@ def scale(data: Data, names: Sequence[str], interval: bool = True) -> str:
     configs = [config for name, config in data.configs().items() if name in names]
 
     def values(key: str) -> str:
-        return " or ".join(str(value) for value in dict.fromkeys(config.get(key) for config in configs))
+        found = dict.fromkeys(config.get(key) for config in configs)
+        return " or ".join(f"{value:g}" if isinstance(value, float) else str(value) for value in found)
 
     length = f"{values('epochs')} epochs"
     if any("seconds" in config for config in configs):

@@ -21,17 +21,21 @@ PAPER = (
     "M. J. Mikulski and T. Uhl, “Derivative Computation in PINNs: Automatic Differentiation, Finite Differences and "
     "Beyond”"
 )
-METHOD = (
+METHOD = [
     "Every verdict is computed from the data. Runs of one seed start from the same network and see the same points "
     "whatever the engine, so engines are compared seed by seed, by a paired t-test of the logarithms of their errors "
-    f"at the {100 * LEVEL:g} % level, corrected for the number of claims in a part by Holm's method. “As accurate as” "
-    f"has held if the interval of the ratio excludes a factor of {SAME:g} and no difference is significant; in part, "
-    "if only one of the two is so. “More accurate” has held if the difference is significant and at least half the "
-    "published one, in logarithms; in part, if it is smaller, or significant only by itself; it did not hold if "
-    "nothing is seen with all the seeds that were asked for. “Undecided” means that runs are missing, which the tables "
-    "name. A run whose error is above 50 % has collapsed: it counts, and what it takes part in holds in part at best. "
-    "Times and memory have no seeds; what they are compared by is said with them."
-)
+    f"at the {100 * LEVEL:g} % level, corrected for the number of claims in a part by Holm's method.",
+    f"“As accurate as” has held if the 95 % interval of the ratio excludes a factor of {SAME:g} and no difference is "
+    "significant; in part, if there is a significant difference, but a smaller one.",
+    "“More accurate” has held if the difference is significant and at least half the published one, in logarithms; in "
+    "part, if it is smaller, or significant only by itself; it did not hold if the interval excludes the published "
+    f"difference, or a factor of {SAME:g} where no number is published.",
+    "“Undecided” means that the runs there are cannot tell: some are missing, which the tables name, or the seeds "
+    "differ so much that the interval excludes nothing.",
+    "A run whose error is above 50 % has collapsed: it counts, and what it takes part in holds in part at best. Where "
+    "most runs of both engines collapsed, nothing is decided.",
+    "Times and memory have no seeds; what they are compared by is said with them.",
+]
 
 
 def several(folder: Path) -> bool:
@@ -89,7 +93,7 @@ def _document(folder: Path, parts: Sequence[Part], sources: Sequence[Source], sh
     claims = [judged for part in parts for judged in part.claims]
     introduction = [f"A reproduction of {PAPER}, with the published numbers beside ours."]
     closing = [
-        Section("How the verdicts come about", [METHOD]),
+        Section("How the verdicts come about", METHOD),
         Section("Where the numbers come from", tables=[_environments(sources)]),
     ]
     title = "What of the paper holds here"
@@ -137,7 +141,20 @@ def _environments(sources: Sequence[Source]) -> Table:
             commit = str(found.get("commit") or "-")[:10]
             words = [found.get(key) for key in ("dudx", "torch", "numpy", "python", "platform", "processor", "cuda")]
             known = [str(word or "-") for word in words]
-            lines.append([source.experiment.name, *known, commit, str(found.get("times", "-"))])
-    columns = ["experiment", "dudx", "torch", "numpy", "Python", "platform", "processor", "GPU", "commit", "pieces"]
+            lines.append([source.experiment.name, source.folder.name, *known, commit, str(found.get("times", "-"))])
+    columns = [
+        "experiment",
+        "in",
+        "dudx",
+        "torch",
+        "numpy",
+        "Python",
+        "platform",
+        "processor",
+        "GPU",
+        "commit",
+        "pieces",
+    ]
     note = "The settings and seeds of every run are in `configs.json` beside the data of each experiment."
-    return Table("Versions and machines, and how many runs or measurements they made.", columns, lines, [note])
+    caption = "Versions and machines, and how many runs or measurements they made."
+    return Table(caption, columns, lines, [note], words=2)

@@ -42,7 +42,7 @@ class Part:
     def verdicts(self) -> Table:
         """How many claims held, of the paper and of ours."""
         lines = []
-        for whose, ours in (("of the paper", False), ("ours, beyond the paper", True)):
+        for whose, ours in (("of the paper", False), ("ours", True)):
             chosen = [judged.claim for judged in self.claims if (judged.claim.published == "ours") == ours]
             lines.append([whose, *(str(sum(claim.verdict == verdict for claim in chosen)) for verdict in VERDICTS)])
         return Table("How many claims held.", ["claims", *VERDICTS], lines)

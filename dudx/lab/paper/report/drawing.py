@@ -38,6 +38,9 @@ def ratio_picture(ratio: Ratio) -> str:
     where = axis.of(ratio.value)
     if abs(where - one) > 40:
         parts.append(_text(where, 52, _times(ratio.value), "tick", _anchor(where, edge)))
+    else:  # above the dot and off the line, as the place below is taken; exactly, as it is close to 1
+        side, anchor = (5, "start") if where >= one else (-5, "end")
+        parts.append(_text(where + side, 12, f"{ratio.value:.3g}×", "tick", anchor))
     published = "" if ratio.published is None else f", published {_times(ratio.published)}"
     told = f"{ratio.of}: {_times(ratio.value)}, from {_times(ratio.low)} to {_times(ratio.high)}{published}"
     return _svg(_WIDTH, _HEIGHT, parts, told, "ratio")

@@ -12,7 +12,9 @@ from dudx.lab.paper.report.document import Document, Judged, Part, Section
 from dudx.lab.paper.report.drawing import ratio_picture
 from dudx.lab.paper.report.style import SCRIPT, STYLE
 
-_LONG = 30  # characters from which a column is kept from getting narrow
+_LONG = 24  # characters from which a cell has several lines if need be
+_WIDTH = slice(16, 20)  # where a PNG file has its width
+_SHOWN = 0.7  # of a picture's width, so that letters are as large in all of them
 _VERDICTS = {"held": "held", "held in part": "in-part", "did not hold": "did-not-hold", "undecided": "undecided"}
 
 
@@ -81,8 +83,12 @@ def _anchor(title: str) -> str:
 
 
 def _paragraph(text: str) -> str:
-    code = re.sub(r"`([^`]+)`", r"<code>\1</code>", html.escape(text))
-    return f"<p>{code}</p>"
+    return f"<p>{re.sub(r'`([^`]+)`', _code, html.escape(text))}</p>"
+
+
+def _code(found: re.Match[str]) -> str:
+    """A command, which breaks between its words and not at the hyphens of an option."""
+    return f"<code>{found[1].replace(' ', ' <wbr>')}</code>"
 
 
 def _part(part: Part) -> str:
@@ -113,9 +119,11 @@ def _section(section: Section, level: str, part: str = "") -> str:
     parts = [f'<{level} id="{_anchor(part + section.title)}">{html.escape(section.title)}</{level}>']
     parts += [_paragraph(text) for text in section.paragraphs]
     if section.picture is not None:
-        source = base64.b64encode(section.picture.read_bytes()).decode()
-        name = html.escape(section.title)
-        parts.append(f'<figure><img src="data:image/png;base64,{source}" alt="{name}"></figure>')
+        content = section.picture.read_bytes()
+        source, name = base64.b64encode(content).decode(), html.escape(section.title)
+        width = round(_SHOWN * int.from_bytes(content[_WIDTH], "big"))
+        image = f'<img src="data:image/png;base64,{source}" alt="{name}" style="--width: {width}px">'
+        parts.append(f"<figure>{image}</figure>")
     parts += [_table(table, section.sources) for table in section.tables]
     if not section.tables and section.sources:
         parts.append(f'<p class="small">Data: {_files(section.sources)}</p>')
@@ -141,7 +149,7 @@ def _table(table: Table, sources: Sequence[str] = ()) -> str:
     notes = "".join(_paragraph(note) for note in table.notes)
     data = f' <span class="small">Data: {_files(sources)}</span>' if sources else ""
     return (
-        f'<div class="wide"><table>\n<caption>{html.escape(table.caption)}{data}</caption>\n'
+        f'<div class="wide"><table>\n<caption><span>{html.escape(table.caption)}{data}</span></caption>\n'
         f"<thead><tr>{heading}</tr></thead>\n<tbody>\n{rows}\n</tbody>\n</table></div>{notes}"
     )
 
