@@ -51,15 +51,16 @@ def _runs(profile: Profile) -> list[Run]:
     return [
         named(profile.settings("poisson", **settings, network=network, engine=engine, coupled=way, seed=seed))
         for network, engine, way in of_all
-        for settings in [_settings(plan, network, way)]
-        for seed in range(plan.seeds)
+        for seeds, settings in [_settings(plan, network, way)]
+        for seed in range(seeds)
     ]
 
 
-def _settings(plan: CoupledTrainings, network: str, way: str) -> dict[str, Any]:
-    """What all have, then what a network has, a way, and a network seen in a way."""
+def _settings(plan: CoupledTrainings, network: str, way: str) -> tuple[int, dict[str, Any]]:
+    """How many seeds, and what all have, then what a network has, a way, and a network seen in a way."""
     of_it = (plan.only.get(name, {}) for name in (network, way, f"{network} {way}"))
-    return functools.reduce(operator.or_, of_it, dict(plan.settings))
+    settings = functools.reduce(operator.or_, of_it, dict(plan.settings))
+    return settings.pop("seeds", plan.seeds), settings
 
 
 def _groups(rows: list[dict[str, Any]]) -> dict[tuple[str, str, str], list[dict[str, Any]]]:
