@@ -9,6 +9,7 @@ from typing import Any, cast
 
 import torch
 from torch import Tensor, nn
+from torch.autograd import forward_ad
 
 from dudx.errors import DudxError, InputError, ModelError, first_line
 from dudx.private_torch import mapped, transforms_active
@@ -45,6 +46,23 @@ def finite(values: Tensor, name: str) -> None:
     if not math.isfinite(float(values.detach().sum())) and not bool(torch.isfinite(values).all()):
         bad = int((~torch.isfinite(values)).any(dim=1).nonzero()[0])
         raise InputError(f"The {name} must be finite; row {bad} holds a NaN or an infinity.")
+
+
+def readable(x: Tensor) -> bool:
+    """Whether the numbers of points can be looked at: not where `torch.func.vmap` shares them out."""
+    if x.is_meta or torch.compiler.is_compiling():
+        return False
+    if transforms_active() and mapped():
+        try:
+            x.detach().flatten()[0].item()
+        except RuntimeError:
+            return False
+    return True
+
+
+def moves(x: Tensor) -> bool:
+    """Whether somebody asks what happens when points move, by a backward pass or a forward one."""
+    return x.requires_grad or forward_ad.unpack_dual(x).tangent is not None
 
 
 def model(candidate: object, x: Tensor) -> Model:

@@ -23,6 +23,9 @@ from dudx.random_operators import random_laplacian
 from dudx.spelling import SYMBOLIC, axes_named
 from dudx.upwinding import Upwinding
 
+#: Functions that make a new tensor of the shape of one; torch.compile looks names up, and does not take them apart.
+_LIKE = dict.fromkeys(name for name in dir(torch) if name.endswith("_like"))
+
 
 class Values(Protocol):
     """Where a field gets its numbers from: a recorder the first time, the engine's results afterwards."""
@@ -279,7 +282,7 @@ class Field(Integrals, Upwinding):
         symbolic = SYMBOLIC.get(name)
         if symbolic is not None and len(args) == 2 and not kwargs:
             return symbolic(*args)
-        if name.endswith("_like"):  # of its shape, but not made of it: a tensor that may be written to
+        if name in _LIKE:  # of its shape, but not made of it: a tensor that may be written to
             return function(*tensors_of(args), **tensors_of(kwargs or {}))
         field = next(a for a in _flattened((args, kwargs or {})) if isinstance(a, Field))
         return field._apply(function, *args, **(kwargs or {}))

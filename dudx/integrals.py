@@ -51,7 +51,7 @@ class Integrals:
         field = self.d(*[name] * int(whole)) if whole else self
         if not part:
             return field
-        how = (start, _whole(nodes), method, checks.step(grading, "grading"))
+        how = (_number(start, "start="), _whole(nodes), method, checks.step(grading, "grading"))
         return self._elsewhere(_caputo(field, name, part, *how))
 
     def fractional_laplacian(self, name: str, alpha: float, within: tuple[float, float], nodes: int = 64) -> Any:
@@ -59,8 +59,8 @@ class Integrals:
 
         This is the Riesz derivative with the other sign, by shifted Grünwald-Letnikov weights of second order.
         """
-        low, high = within
-        if not float(low) < float(high):
+        low, high = _pair(within, "interval within=")
+        if not _number(low, "within=") < _number(high, "within="):
             raise InputError(f"The interval within= goes from a number to a larger one; got {within!r}.")
         order = _order(alpha, highest=2)
         return self._elsewhere(_fractional_laplacian(self, name, order, (float(low), float(high)), _whole(nodes)))
@@ -114,8 +114,14 @@ def _integral(
 ) -> Any:
     """The integral over a box of one or several inputs, the others as they are at the point."""
     inputs, x = field._values.inputs, field._values.like
+    if not isinstance(bounds, Mapping) or not bounds:
+        raise InputError(f'An integral has bounds by the names of inputs, {{"{inputs[0]}": (0, 1)}}; got {bounds!r}.')
+    for what, function in (("kernel", kernel), ("of", of)):
+        if function is not None and not callable(function):
+            raise InputError(f"{what}= of an integral is a function; got {function!r}.")
     axes = [field._axis(name) for name in bounds]
-    edges = [tuple(_edge(field, edge, name) for edge in pair) for name, pair in bounds.items()]
+    pairs = {name: _pair(pair, f"bounds along {name}") for name, pair in bounds.items()}
+    edges = [tuple(_edge(field, edge, name) for edge in pair) for name, pair in pairs.items()]
     everywhere = len(axes) == len(inputs) and not any(isinstance(e, Tensor) for pair in edges for e in pair)
     unit, weight = gauss(nodes)
     grids = [_tensor(grid.ravel(), x) for grid in np.meshgrid(*[unit] * len(axes), indexing="ij")]
@@ -135,6 +141,11 @@ def _integral(
         here = SimpleNamespace(**{name: x[:, i : i + 1] for i, name in enumerate(inputs)})
         there = SimpleNamespace(**{name: rows[:, :, i : i + 1] for i, name in enumerate(inputs)})
         values = kernel(here, there) * values
+    if not isinstance(values, Tensor) or values.ndim != 3 or len(values) != len(shares):
+        got = tuple(values.shape) if isinstance(values, Tensor) else type(values).__name__
+        raise InputError(
+            f"kernel= and of= of an integral give a number for each node and point, ({len(shares)}, B, 1); got {got}."
+        )
     total = _summed(_tensor(shares, x), values) * size
     return total.expand(len(x), -1) if len(total) != len(x) else total
 
@@ -155,6 +166,22 @@ def _values_at(field: Any, rows: Tensor) -> Tensor:
             )
     values = field._values.at(field._linear, rows)
     return values + field._computed if field._computed else values
+
+
+def _pair(bounds: Any, what: str) -> tuple[Any, Any]:
+    """Where something begins and ends."""
+    if not isinstance(bounds, tuple | list) or len(bounds) != 2:
+        raise InputError(f"The {what} must be a beginning and an end, (0, 1); got {bounds!r}.")
+    return bounds[0], bounds[1]
+
+
+def _number(value: Any, what: str) -> float:
+    """A finite number, also one in a tensor."""
+    known = isinstance(value, numbers.Real) or (isinstance(value, Tensor) and value.numel() == 1)
+    number = float(value) if known else math.nan
+    if not math.isfinite(number):
+        raise InputError(f"{what} takes finite numbers; got {value!r}.")
+    return number
 
 
 def _whole(nodes: object) -> int:

@@ -109,7 +109,7 @@ verify_spatial_size: Callable[[Sequence[int]], None] = getattr(F, "_verify_spati
 
 #: Where errors of the compiler itself are defined and raised: there is no common class that would tell them from a
 #: mistake in what is compiled. With other names a compiler that fails stops the computation with its own message.
-_COMPILER = ("torch._dynamo", "torch._inductor", "torch._functorch")
+_COMPILER = ("torch._dynamo", "torch._inductor", "torch._functorch", "torch.fx.experimental")
 
 
 def forget_compiled_code() -> None:

@@ -23,7 +23,8 @@ from dudx.errors import InputError
 from dudx.fields import Field
 from dudx.network.ensemble import Ensemble
 from dudx.network.given import with_data
-from dudx.network.joined import Joined
+from dudx.network.joined import Joined, JoinedHeld
+from dudx.network.pointwise import Held, unbound
 from dudx.operators import D, Operator
 from dudx.private_torch import mapped
 from dudx.recording import ENDS, OtherRequestError, Request, Written, fresh, mean_square
@@ -105,6 +106,9 @@ class Residual(Generic[Result]):
         #: All that is given with a call; what the network takes may be named there too.
         self.data = data_names(data, network_data, functions, self.inputs)
         self.networks = dict(networks or {})
+        for name, network in self.networks.items():
+            if not callable(network):
+                raise InputError(f"The network {name} must be callable; got {type(network).__name__}.")
         if self.networks and self.functions:
             raise InputError("Networks beside a model of many functions are not known; make one network of them.")
         self._written = Written(function, self.inputs, self.data, self.networks, self.functions)
@@ -154,11 +158,19 @@ class Residual(Generic[Result]):
         return self._row_gradients(self, self._with_networks(model), x, engine, parameters, out, **data)
 
     def _with_networks(self, model: Any) -> Any:
-        if not self.networks or isinstance(model, Joined):
+        if not self.networks or isinstance(model, Joined | JoinedHeld):
             return model
-        joined = self._joined.get(model)
-        if joined is None:
-            joined = self._joined[model] = Joined(model, self.networks.values())
+        if isinstance(model, Held):
+            return JoinedHeld(model, self._joined_with(unbound(model)[0]))
+        return self._joined_with(model)
+
+    def _joined_with(self, model: Any) -> Joined:
+        try:
+            joined = self._joined.get(model)
+            if joined is None:
+                joined = self._joined[model] = Joined(model, self.networks.values())
+        except TypeError:  # such a callable cannot be remembered
+            joined = Joined(model, self.networks.values())
         return joined
 
     def _given_data(self, model: Any, x: Tensor, data: Mapping[str, Tensor]) -> Any:
@@ -203,6 +215,7 @@ class Residual(Generic[Result]):
         self, several: Ensemble, x: Tensor, engine: Any, data: Mapping[str, Tensor], finish: Callable[[Any], Any]
     ) -> Any:
         """The same for members with points of their own."""
+        self._check_given(data)
         if self.networks or self.network_data or self.functions:
             raise InputError("Members with points of their own are networks alone, without data or other networks.")
         each, engines = members.apart(several, x, data), members.engines_of(several, engine)
@@ -280,12 +293,15 @@ class Residual(Generic[Result]):
 
     def _known(self, x: Tensor, data: Mapping[str, Tensor]) -> Request | None:
         """What the function asked for when it was called like this before, if it can be relied on."""
+        if data:
+            self._check_given(data)
         known = self._requests.get(self._signature(x, data)) if self._steady else None
         return known.with_data(data, x) if known is not None and data else known
 
     def _recorded(self, x: Tensor, data: Mapping[str, Tensor]) -> Request:
         """What the function asks for now."""
-        self._check_given(data)
+        if not data:
+            self._check_given(data)
         request = self._written.recorded(x, data)
         if request.repeatable:
             self._requests[self._signature(x, data)] = request
@@ -341,3 +357,6 @@ class Residual(Generic[Result]):
             raise InputError(
                 f"The residual expects the data {sorted(self.data)} with each call and got {sorted(data)}."
             )
+        for name, values in data.items():
+            if not isinstance(values, Tensor):
+                raise InputError(f"The data {name} must be a torch tensor; got {type(values).__name__}.")

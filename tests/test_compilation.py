@@ -369,3 +369,37 @@ def test_a_size_for_which_layers_are_computed_in_another_way_is_counted(monkeypa
         assert torch.allclose(compiled.loss(model, x, dudx.Taylor()), eager.loss(model, x, dudx.Taylor()))
         seen.append((compiled._compiled.made, compiled.compile_seconds > before))
     assert seen == [(1, True), (2, True), (2, False), (3, True), (3, False), (3, False)]
+
+
+@pytest.mark.filterwarnings("error::dudx.CompilationWarning")
+def test_functions_of_fields_are_compiled(monkeypatch):
+    monkeypatch.setattr(torch, "compile", partial(torch.compile, backend="eager"))
+    model, x = network(), torch.rand(16, 2, dtype=torch.float64)
+
+    def source(u, x, t):
+        return u.xx + torch.sin(x) * torch.exp(-t) + torch.where(u > 0, u.x, torch.zeros_like(x)) + torch.tanh(u)
+
+    compiled, eager = (Residual(source, ("x", "t"), compile=c) for c in (True, False))
+    assert torch.allclose(compiled(model, x, dudx.Taylor()), eager(model, x, dudx.Taylor()))
+    assert compiled._compiled.made == 1
+
+
+@pytest.mark.filterwarnings("error::dudx.CompilationWarning")
+@pytest.mark.parametrize("name", ["Taylor", "FD"])
+@pytest.mark.parametrize("own", [False, True])
+def test_batches_of_many_sizes_share_the_graph_of_an_ensemble(name, own, monkeypatch):
+    monkeypatch.setattr(torch, "compile", partial(torch.compile, backend="eager"))
+    several = ensemble_of()[1]
+    compiled, eager = (Residual(burgers, ("x", "t"), compile=c) for c in (True, False))
+    for size, graphs in ((16, 1), (24, 2), (11, 2), (33, 2)):
+        x = torch.rand(*((3, size) if own else (size,)), 2, dtype=torch.float64)
+        ours, exact = (residual(several, x, ENGINES[name]) for residual in (compiled, eager))
+        assert torch.allclose(ours, exact, atol=1e-8)
+        assert compiled._compiled.made == graphs
+
+
+def test_a_size_that_torch_cannot_leave_open_is_the_compilers_matter():
+    # As where torch.cat fixes sizes inside of vmap: each size is compiled for itself then.
+    from torch.fx.experimental.symbolic_shapes import ConstraintViolationError
+
+    assert private_torch.from_compiler(ConstraintViolationError("specialized"))

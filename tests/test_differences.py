@@ -245,3 +245,14 @@ def test_steps_for_each_axis_are_made_on_the_device_of_the_points(engine):
     x = torch.empty(5, 2, dtype=torch.float64, device="meta")
     value = evaluate(mlp().to("meta"), x, D(0) + Laplacian() + Along(x), engine)
     assert value.device.type == "meta"
+
+
+@pytest.mark.parametrize("engine", [FD(1e-3), EFD({1: 1e-3, 2: 1e-2}), FD(1e-3, inside=lambda x: x[:, 0] - 9)])
+def test_points_may_lie_in_memory_in_any_way(engine):
+    model, rows = mlp(2, 1), points(7, 2)
+    columns = rows.T.contiguous().T  # each input in one piece, as torch.stack(inputs).T has it
+    repeated = rows[:1].expand(7, 2)
+    for x in (columns, repeated, torch.cat([rows, rows], 1)[:, :2]):
+        ours, same = (evaluate(model, y, [D(0), D(1, 1)], engine) for y in (x, x.contiguous()))
+        for a, b in zip(ours, same, strict=True):
+            assert torch.allclose(a, b, atol=1e-9)

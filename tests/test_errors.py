@@ -142,6 +142,21 @@ TABLE = {
         UnsupportedError,
         r"cannot run this model; use dudx.PerSampleAD\(method='loop'\)",
     ),
+    "network beside the model not callable": (
+        lambda: Residual(lambda u, k: k * u.x, INPUTS, networks={"k": 3}),
+        InputError,
+        r"network k must be callable; got int",
+    ),
+    "data that are a number": (
+        residual(lambda u, g: u.x - g, data=("g",), g=2.0),
+        InputError,
+        r"data g must be a torch tensor; got float",
+    ),
+    "data that are an array": (
+        residual(lambda u, g: u.x - g, data=("g",), g=x[:, :1].numpy()),
+        InputError,
+        r"data g must be a torch tensor; got ndarray",
+    ),
     # Engines.
     "engine as a class": (engine(AD), InputError, r"engine must be an instance such as dudx.AD\(\).*; got AD"),
     "engine as a string": (engine("AD"), InputError, r"engine must be an instance .*; got 'AD'"),

@@ -289,3 +289,39 @@ REFUSED = {
 def test_what_it_cannot_do_is_one_sentence(words):
     with pytest.raises(InputError, match=words):
         of(REFUSED[words], mlp())
+
+
+@pytest.mark.parametrize(
+    ("term", "words"),
+    [
+        (lambda u: u.integral({"t": 3}), "a beginning and an end"),
+        (lambda u: u.integral("t"), "bounds by the names of inputs"),
+        (lambda u: u.integral({}), "bounds by the names of inputs"),
+        (lambda u: u.integral({"t": (0, 1)}, kernel=2.0), "kernel= of an integral is a function"),
+        (lambda u: u.integral({"t": (0, 1)}, of=2.0), "of= of an integral is a function"),
+        (lambda u: u.integral({"t": (0, 1)}, of=torch.sum), "a number for each node and point"),
+        (lambda u: u.caputo("t", 0.5, start="0"), "start= takes finite numbers"),
+        (lambda u: u.fractional_laplacian("t", 0.5, within=1.0), "a beginning and an end"),
+        (lambda u: u.fractional_laplacian("t", 0.5, within=("a", "b")), "within= takes finite numbers"),
+    ],
+)
+def test_wrong_arguments_are_refused_in_a_sentence(term, words):
+    with pytest.raises(dudx.InputError, match=words):
+        dudx.Residual(term, ("x", "t"))(torch.sin, torch.rand(3, 2), dudx.AD())
+
+
+@pytest.mark.parametrize("held", ["data", "isolated"])
+def test_samples_keep_their_own_network_beside_another_one(held):
+    x = torch.rand(4, 2, dtype=torch.float64)  # as many as divide the nodes, so that counting rows does not tell
+    if held == "data":
+        model = dudx.given(lambda x, a: torch.sin(a * x[:, :1]) * x[:, 1:], a=torch.rand(4, 1, dtype=torch.float64))
+    else:
+        model = dudx.isolate(lambda x: torch.sin(x[:, :1] + x.mean(0, keepdim=True)[:, 1:]), x)
+    everywhere = {"x": (0, 1), "t": (0, 1)}
+    alone = dudx.Residual(lambda u: u.integral(everywhere) + u.xx, ("x", "t"))
+    beside = dudx.Residual(
+        lambda u, k: u.integral(everywhere) + u.xx + 0 * k, ("x", "t"), networks={"k": lambda x: x[:, :1]}
+    )
+    parts = dudx.Where(lambda x: x[:, 0] > x[:, 0].median(), dudx.FD(1e-3), dudx.AD())
+    for engine in (dudx.AD(), dudx.Taylor(), dudx.FD(1e-3), parts):
+        torch.testing.assert_close(beside(model, x, engine), alone(model, x, engine))

@@ -197,3 +197,96 @@ def test_a_coefficient_that_changes_is_noticed_for_members_too() -> None:
     for number[0] in (1.0, 2.0, 3.0):
         exact = torch.stack([equation.loss(net, x[m], Taylor()) for m, net in enumerate(nets)])
         assert torch.allclose(equation.loss(several, x, Taylor()), exact)
+
+
+class Scaled(nn.Module):
+    """A network with a number, a function and a tensor that are no parameters."""
+
+    def __init__(self, factor: float = 1.0, function: Any = torch.tanh, shift: float = 0.0) -> None:
+        super().__init__()
+        self.layer = nn.Linear(2, 1, dtype=torch.float64)
+        self.factor, self.function, self.places = factor, [function], {"shift": torch.tensor(shift)}
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.factor * self.function[0](self.layer(x)) + self.places["shift"]
+
+
+@pytest.mark.parametrize(
+    ("other", "where"),
+    [
+        (lambda: Scaled(factor=2.0), "factor"),
+        (lambda: Scaled(function=torch.sigmoid), "function"),
+        (lambda: Scaled(function=lambda u: u * u), "function"),
+        (lambda: Scaled(shift=1.0), "places"),
+        (lambda: Scaled().eval(), "training"),
+        (lambda: Scaled().float(), "layer.weight"),
+        (lambda: Scaled().requires_grad_(False), "layer.weight"),
+        (lambda: mlp(2, 1), "its class"),
+    ],
+)
+def test_members_differ_in_numbers_of_tensors_alone(other: Any, where: str) -> None:
+    dudx.ensemble([Scaled(), Scaled()])
+    with pytest.raises(dudx.InputError, match=f"differs from the first in .*{where}"):
+        dudx.ensemble([Scaled(), Scaled(), other()])
+
+
+def test_layers_of_one_size_that_do_something_else_are_no_ensemble() -> None:
+    nets = [nn.Sequential(nn.Linear(2, 4), act, nn.Linear(4, 1)) for act in (nn.Tanh(), nn.Sigmoid())]
+    with pytest.raises(dudx.InputError, match="Tanh and Sigmoid"):
+        dudx.ensemble(nets)
+    powers = [nn.Sequential(nn.Linear(2, 4), nn.Softplus(beta)) for beta in (1.0, 2.0)]
+    with pytest.raises(dudx.InputError, match="beta"):
+        dudx.ensemble(powers)
+    same = [nn.Sequential(nn.Linear(2, 4), nn.Softplus(2.0)) for _ in range(2)]
+    for net in same:  # hooks and parametrizations of one kind are no difference
+        net.register_forward_hook(lambda module, given, u: 2 * u)
+        nn.utils.parametrizations.weight_norm(net[0])
+    x = torch.rand(3, 2)
+    assert torch.allclose(dudx.ensemble(same)(x), torch.stack([net(x) for net in same]))
+
+
+class Shifted(nn.Module):
+    """A network with a buffer."""
+
+    def __init__(self, shift: float) -> None:
+        super().__init__()
+        self.layer = nn.Linear(2, 1)
+        self.register_buffer("shift", torch.tensor(shift))
+
+    def forward(self, x: Tensor) -> Tensor:
+        return torch.tanh(self.layer(x) + self.shift)
+
+
+def test_buffers_of_an_ensemble_are_converted_kept_and_loaded() -> None:
+    nets, x = [Shifted(0.0), Shifted(1.0)], points(5, 2)
+    several = dudx.ensemble(nets).double()
+    exact = torch.stack([BURGERS(net.double(), x, Taylor()) for net in nets])
+    assert BURGERS(several, x, Taylor()).dtype == torch.float64
+    assert torch.allclose(BURGERS(several, x, Taylor()), exact)
+    loaded = dudx.ensemble([Shifted(3.0), Shifted(4.0)]).double()
+    loaded.load_state_dict(several.state_dict())
+    assert torch.equal(loaded(x), several(x))
+    assert torch.equal(loaded.members()[1](x), nets[1](x))
+
+
+def test_engines_that_look_at_points_take_those_of_each_member_or_say_so() -> None:
+    nets, x = networks(2), torch.rand(2, 9, 2, dtype=torch.float64)
+    several = dudx.ensemble(nets)
+    parts = dudx.Where(lambda x: x[:, 0] > 0.5, AD(), FD(1e-3))
+    exact = torch.stack([BURGERS(net, own, parts) for net, own in zip(nets, x, strict=True)])
+    assert torch.allclose(BURGERS(several, x, parts), exact, atol=1e-9)
+    assert torch.allclose(vmap(lambda own: BURGERS(nets[0], own, parts))(x)[0], exact[0], atol=1e-9)
+    inside = FD(1e-2, inside=lambda x: x[:, 0] - 1)
+    box = dudx.Spectral(((0.0, 0.0), (1.0, 1.0)), degree=3)
+    for engine in (inside, box, dudx.Cloud(degree=2)):
+        with pytest.raises(UnsupportedError, match=r"torch\.func\.vmap, or an ensemble"):
+            BURGERS(several, box.points.expand(2, -1, -1), engine)
+
+
+@pytest.mark.parametrize("make", [dudx.Spectral, lambda box, degree: dudx.Cloud(degree=degree)])
+def test_fixed_points_do_not_move_in_forward_mode_either(make: Any) -> None:
+    points = dudx.Spectral(((0.0, 0.0), (1.0, 1.0)), degree=4).points
+    engine = make(((0.0, 0.0), (1.0, 1.0)), degree=2 if make is not dudx.Spectral else 4)
+    (model,) = networks(1)
+    with pytest.raises(UnsupportedError, match="when one of them moves"):
+        torch.func.jvp(lambda x: BURGERS(model, x, engine), (points,), (torch.ones_like(points),))

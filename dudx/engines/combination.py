@@ -10,6 +10,7 @@ from typing import Any, Self
 import torch
 from torch import Tensor
 
+from dudx import checks
 from dudx.checks import Model
 from dudx.engines.base import Engine, RowsPerPoint
 from dudx.engines.meeting import sound_derivatives
@@ -125,7 +126,8 @@ class Where(Combination):
     def derivatives(self, model: Model, x: Tensor, operators: Sequence[Operator]) -> list[Tensor]:
         holds = self._holds(x)
         together = samples_of(model) > 1
-        if x.is_meta or together or self.coupled != "refuse":  # a part of the batch would be another batch
+        # A part of the batch would be another batch, or one of a size that is not known.
+        if together or self.coupled != "refuse" or not checks.readable(x):
             both = [sound_derivatives(part, model, x, operators) for part in self.parts]
             return [torch.where(holds.unsqueeze(1), a, b) for a, b in zip(*both, strict=True)]
         places = [holds.nonzero().flatten(), (~holds).nonzero().flatten()]

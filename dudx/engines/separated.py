@@ -71,7 +71,7 @@ class Separated(Engine):
         points = self.points
         if x.shape != points.shape or (not x.is_meta and not same_points(x, points)):
             raise refused(self, len(points))
-        if x.requires_grad:
+        if checks.moves(x):
             raise UnsupportedError("The grid of Separated is fixed; use points without requires_grad, or dudx.AD().")
         factors = _factors(model, x.shape[1])
         outputs = self._checked(model, factors, x)

@@ -8,9 +8,10 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.func import functional_call, stack_module_state, vmap
+from torch.func import functional_call, vmap
 
 from dudx.errors import InputError
+from dudx.network.alike import difference
 from dudx.private_torch import transforms_active
 
 
@@ -25,14 +26,18 @@ class Ensemble(nn.Module):
 
     def __init__(self, networks: Sequence[nn.Module]):
         super().__init__()
-        parameters, buffers = stack_module_state(list(networks))
         self.count = len(networks)
-        self._names = list(parameters)
+        parameters = [dict(network.named_parameters()) for network in networks]
+        self._names = list(parameters[0])
         #: Parameters of shape (members, …): an optimizer trains all of them.
-        self.stacked = nn.ParameterList(parameter.detach().clone() for parameter in parameters.values())
-        for stacked, name in zip(self.stacked, self._names, strict=True):
-            stacked.requires_grad_(dict(networks[0].named_parameters())[name].requires_grad)
-        self._buffers_of = buffers
+        self.stacked = nn.ParameterList(torch.stack([own[name].detach() for own in parameters]) for name in self._names)
+        for stacked, parameter in zip(self.stacked, parameters[0].values(), strict=True):
+            stacked.requires_grad_(parameter.requires_grad)
+        buffers, kept = [dict(network.named_buffers()) for network in networks], networks[0].state_dict()
+        self._buffer_names = list(buffers[0])
+        for number, name in enumerate(self._buffer_names):
+            together = torch.stack([own[name].detach() for own in buffers])
+            self.register_buffer(f"buffer{number}", together, persistent=name in kept)
         # In a tuple, so that it is no part of this module: its own parameters are never used.
         self._kind = (copy.deepcopy(networks[0]),)
 
@@ -40,6 +45,14 @@ class Ensemble(nn.Module):
     def kind(self) -> nn.Module:
         """A network of the members' kind and mode."""
         return self._kind[0]
+
+    @property
+    def _buffers_of(self) -> dict[str, Tensor]:
+        return {name: getattr(self, f"buffer{number}") for number, name in enumerate(self._buffer_names)}
+
+    def _apply(self, fn: Callable[..., Any], recurse: bool = True) -> Ensemble:
+        self.kind._apply(fn, recurse)  # what says of which format and where its members are
+        return super()._apply(fn, recurse)
 
     def train(self, mode: bool = True) -> Ensemble:
         super().train(mode)
@@ -105,9 +118,13 @@ def ensemble(networks: Sequence[nn.Module]) -> Ensemble:
     networks = list(networks)
     if not networks or not all(isinstance(network, nn.Module) for network in networks):
         raise InputError("An ensemble is made of a list of networks, torch modules of the same layers.")
-    shapes = [[(name, tuple(p.shape)) for name, p in network.named_parameters()] for network in networks]
-    if any(shape != shapes[0] for shape in shapes[1:]):
-        raise InputError("The networks of an ensemble must have the same layers, of the same sizes.")
+    for number, network in enumerate(networks[1:], 1):
+        where = difference(networks[0], network)
+        if where is not None:
+            raise InputError(
+                "The networks of an ensemble must have the same layers, of the same sizes, settings and formats, and "
+                f"differ in numbers alone; number {number} differs from the first in {where}."
+            )
     if transforms_active():
         raise InputError("Make the ensemble outside of torch.func's transforms.")
     with torch.no_grad():

@@ -148,9 +148,7 @@ def with_data(model: Any, rows: Mapping[str, Tensor], functions: Mapping[str, Te
 
 def _given_in(model: Any) -> Given | None:
     """The network with data that a model is or sees, of the samples that it takes at the moment."""
-    if isinstance(model, Given):
-        return model
-    inner, places = getattr(model, "model", None), getattr(model, "places", None)
-    if not isinstance(model, Held) or not isinstance(inner, Given):
-        return None
-    return inner if places is None else inner.at(places)
+    if isinstance(model, Given) or not isinstance(model, Held):
+        return model if isinstance(model, Given) else None
+    inner, places = _given_in(getattr(model, "model", None)), getattr(model, "places", None)
+    return inner if inner is None or places is None else inner.at(places)

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import weakref
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from dudx.errors import InputError
+from dudx.network.pointwise import Held, one_function, samples_of, unbound
 
 
 class Joined(nn.Module):
@@ -18,15 +20,68 @@ class Joined(nn.Module):
     def __init__(self, model: Any, networks: Iterable[Any]):
         super().__init__()
         # Callables that are no modules are kept as they are. The model is held weakly: it is the key to this.
-        self._model = weakref.ref(model)
+        try:
+            self._model: Callable[[], Any] = weakref.ref(model)
+        except TypeError:  # such a callable is no key to anything either
+            self._model = lambda: model
         self._networks = tuple(networks)
         self.inside = nn.ModuleList(part for part in (model, *self._networks) if isinstance(part, nn.Module))
 
+    @property
+    def model(self) -> Any:
+        """The model without the networks."""
+        return self._model()
+
     def forward(self, x: Tensor, **data: Tensor) -> Tensor:
         """The data are the model's."""
-        model: Any = self._model()
+        return self.beside(self.model(x, **data), x)
+
+    def beside(self, u: Any, x: Any) -> Any:
+        """The model's output at some rows, with those of the networks beside it."""
         found = [part(x) for part in self._networks]
         for output in found:
             if output.ndim != 2 or output.shape[1] != 1:
                 raise InputError(f"A network beside the model must return (B, 1); got {tuple(output.shape)}.")
-        return torch.cat([model(x, **data), *found], dim=1)
+        return torch.cat([u, *found], dim=1)
+
+
+@dataclass(frozen=True)
+class _Bound:
+    """How a model that holds tensors is put together again, and then joined."""
+
+    model: Callable[..., Any]
+
+    def __call__(self, joined: Joined, *tensors: Tensor) -> JoinedHeld:
+        return JoinedHeld(self.model(joined.model, *tensors), joined)
+
+
+class JoinedHeld(Held):
+    """A model that holds tensors of the batch, isolated or with data, beside networks that are the same at all points.
+
+    Args:
+        model: what holds the tensors; its rows belong to samples, and so do those of the whole.
+        joined: the network inside of it together with the others.
+    """
+
+    def __init__(self, model: Any, joined: Joined):
+        self.model, self.joined = model, joined
+        self.__self__ = joined  # so that it is known by its owner, as a method is
+
+    @property
+    def not_compiled(self) -> str | None:  # type: ignore[override]
+        return self.model.not_compiled
+
+    @property
+    def samples(self) -> int:
+        return samples_of(self.model)
+
+    @property
+    def one_function(self) -> bool:
+        return one_function(self.model)
+
+    def unbound(self) -> tuple[Any, tuple[Tensor, ...], _Bound]:
+        _, held, bind = unbound(self.model)
+        return self.joined, held, _Bound(bind)
+
+    def __call__(self, x: Any) -> Any:
+        return self.joined.beside(self.model(x), x)

@@ -13,7 +13,7 @@ from dudx import checks
 from dudx.checks import Model
 from dudx.engines.difference.plan import HALF, Frame, Stencil, Step, bare_request, placed, span, stencil
 from dudx.engines.difference.stencils import reach
-from dudx.errors import InputError
+from dudx.errors import InputError, UnsupportedError
 from dudx.operators import Operator
 
 #: The share of the room up to the boundary that a shrunken stencil takes: rounding must not put its end outside.
@@ -62,6 +62,11 @@ def derivatives_inside(
     floor: float,
 ) -> list[Tensor]:
     """Every operator at the points, with no row outside: one forward pass, in which points have their own stencils."""
+    if not checks.readable(x):
+        raise UnsupportedError(
+            "Where the points lie decides on their stencils inside of a domain, and torch.func.vmap, or an ensemble "
+            "whose members have points of their own, hides it: compute one batch after the other, or leave out inside=."
+        )
     request, distinct, step_of, directions = bare_request(operators, steps)
     rays, mixed = _rays(request, dict(step_of), accuracy)
     precise = torch.float32 if x.dtype in HALF else x.dtype
@@ -158,14 +163,14 @@ class _Room:
         offsets = range(way, way * ray.one + way, way) if way else [k for k in range(-ray.both, ray.both + 1) if k]
         shifts = torch.stack([k * unit for k in offsets]).to(self.x.dtype)
         rows = self.x[which] + shifts
-        return (self.distance(rows.view(-1, rows.shape[2])).view(len(shifts), -1) <= self.allowed[which]).all(0)
+        return (self.distance(rows.reshape(-1, rows.shape[2])).reshape(len(shifts), -1) <= self.allowed[which]).all(0)
 
     def outside(self, groups: Sequence[_Group]) -> Tensor:
         """The points of which some row lies outside."""
         found = torch.zeros(len(self.x), dtype=torch.bool, device=self.x.device)
         for group in groups:
             rows = self.x[group.points] + group.shifts.to(self.x.dtype)
-            distances = self.distance(rows.view(-1, rows.shape[2])).view(len(group.shifts), -1)
+            distances = self.distance(rows.reshape(-1, rows.shape[2])).reshape(len(group.shifts), -1)
             found[group.points] = ~(distances <= self.allowed[group.points]).all(0)
         return found
 
@@ -234,7 +239,7 @@ def _evaluated(model: Model, x: Tensor, groups: Sequence[_Group]) -> list[Tensor
     shifts = torch.zeros(nodes, *x.shape, dtype=x.dtype, device=x.device)
     for group in groups:
         shifts[: len(group.shifts), group.points] = group.shifts.to(x.dtype)
-    u = checks.forward(model, (x + shifts).view(-1, x.shape[1])).unflatten(0, (nodes, len(x)))
+    u = checks.forward(model, (x + shifts).reshape(-1, x.shape[1])).unflatten(0, (nodes, len(x)))
     pieces = []
     for group in groups:
         values = u[: len(group.shifts), group.points].flatten(0, 1)

@@ -71,7 +71,7 @@ class Stencil:
     def evaluated(self, model: Model, x: Tensor, shifts: Tensor, weights: Tensor, scales: Tensor) -> list[Tensor]:
         """One forward pass, one product; `scales` (sums, 1) or (sums, B) are the powers of the inverse steps."""
         shifted = x + (shifts if shifts.dtype == x.dtype else shifts.to(x.dtype))
-        u = checks.forward(model, shifted.view(-1, x.shape[1]))
+        u = checks.forward(model, shifted.reshape(-1, x.shape[1]))  # shifted points keep the strides of the points
         return self.combined(u, len(x), x.dtype, weights, scales)
 
     def combined(self, u: Tensor, points: int, dtype: torch.dtype, weights: Tensor, scales: Tensor) -> list[Tensor]:

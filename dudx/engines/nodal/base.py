@@ -39,7 +39,7 @@ class Nodal(Engine):
         if not any(order for operator in operators for order in operator.orders):
             u = checks.forward(model, x.clone())
             return [sum(operator.terms.values()) * u for operator in operators]
-        if x.requires_grad:
+        if checks.moves(x):
             raise UnsupportedError(
                 f"{type(self).__name__} has its points for good and cannot say what happens when one of them moves; "
                 "use points without requires_grad, or dudx.AD()."
@@ -80,6 +80,11 @@ def written_out(term: Directional, dimensions: int) -> list[tuple[Axes, Tensor]]
 
 def same_points(x: Tensor, points: Tensor) -> bool:
     """Whether a batch is a set of points, in its order, up to the rounding of the batch's format."""
+    if not checks.readable(x):
+        raise UnsupportedError(
+            "The weights of this engine belong to certain points, and torch.func.vmap, or an ensemble whose members "
+            "have points of their own, hides which these are: give all of them the same points, or use dudx.AD()."
+        )
     return x.shape == points.shape and torch.equal(x, points.to(x))
 
 

@@ -35,7 +35,8 @@ def linear_layer(x: Jet, weight: Any, bias: Any = None) -> Jet:
         return out if bias is None else out + bias
     if torch.compiler.is_compiling() and _small(x):
         # In a compiled graph what comes before writes its results side by side: putting them together costs nothing.
-        stack = F.linear(torch.cat([x.value.unsqueeze(0), *x.parts]), weight)
+        # (By torch.stack, as torch.cat fixes open sizes inside of vmap, where ensembles have it.)
+        stack = F.linear(torch.stack([x.value, *(stream for part in x.parts for stream in part)]), weight)
         return Jet(x.layout, stack[0] if bias is None else stack[0] + bias, stack[1:])
     # A last layer is narrow and costs little, however it is called; of its results often a single stream is wanted, and
     # nothing is to be put together or differentiated for the others.
