@@ -23,8 +23,7 @@ from dudx.errors import InputError
 from dudx.fields import Field
 from dudx.network.ensemble import Ensemble
 from dudx.network.given import with_data
-from dudx.network.joined import Joined, JoinedHeld
-from dudx.network.pointwise import Held, unbound
+from dudx.network.joined import Joined, joined
 from dudx.operators import D, Operator
 from dudx.private_torch import mapped
 from dudx.recording import ENDS, OtherRequestError, Request, Written, fresh, mean_square
@@ -158,20 +157,7 @@ class Residual(Generic[Result]):
         return self._row_gradients(self, self._with_networks(model), x, engine, parameters, out, **data)
 
     def _with_networks(self, model: Any) -> Any:
-        if not self.networks or isinstance(model, Joined | JoinedHeld):
-            return model
-        if isinstance(model, Held):
-            return JoinedHeld(model, self._joined_with(unbound(model)[0]))
-        return self._joined_with(model)
-
-    def _joined_with(self, model: Any) -> Joined:
-        try:
-            joined = self._joined.get(model)
-            if joined is None:
-                joined = self._joined[model] = Joined(model, self.networks.values())
-        except TypeError:  # such a callable cannot be remembered
-            joined = Joined(model, self.networks.values())
-        return joined
+        return joined(model, self.networks, self._joined) if self.networks else model
 
     def _given_data(self, model: Any, x: Tensor, data: Mapping[str, Tensor]) -> Any:
         """The network with what it takes of the data."""

@@ -41,7 +41,7 @@ class Upwinding:
         linear = self._linear.differentiated(D(axis))
         back, ahead = (self._values.sided(linear, side) for side in ("backward", "forward"))
         flow = _flow(by, self._values.like)
-        value = back if back is ahead else torch.where(flow > 0, back, ahead)
+        value = back if back is ahead else torch.where(flow.isnan(), torch.nan, torch.where(flow > 0, back, ahead))
         again: Any = type(self)
         return again(self._values, NOTHING, value, ((1.0, Elsewhere()),))
 

@@ -120,6 +120,13 @@ def test_flows_may_be_fields_tensors_and_numbers():
     assert first.shape == mixed.shape == (40, 1)
 
 
+def test_a_flow_that_is_no_number_has_no_side():
+    flow = torch.ones(len(X), 1, dtype=torch.float64)
+    flow[3] = torch.nan
+    found = upwind(mlp(2), X, FD(1e-3), by=flow)
+    assert found.isnan().flatten().nonzero().flatten().tolist() == [3]
+
+
 def test_a_compiled_residual_gives_the_same():
     model = mlp(2, 1)
     residual = Residual(lambda u: u * u.upwind("x", by=u), ("x", "y"))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import weakref
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping, MutableMapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -85,3 +85,17 @@ class JoinedHeld(Held):
 
     def __call__(self, x: Any) -> Any:
         return self.joined.beside(self.model(x), x)
+
+
+def joined(model: Any, networks: Mapping[str, Any], known: MutableMapping[Any, Joined]) -> Any:
+    """A model with networks beside it, `known` from an earlier call where it can be remembered."""
+    if isinstance(model, Joined | JoinedHeld):
+        return model
+    if isinstance(model, Held):
+        return JoinedHeld(model, joined(unbound(model)[0], networks, known))
+    try:
+        if model not in known:
+            known[model] = Joined(model, networks.values())
+        return known[model]
+    except TypeError:  # such a callable cannot be a key
+        return Joined(model, networks.values())
