@@ -145,7 +145,7 @@ def test_a_change_is_flat_if_every_method_says_so() -> None:
     assert claims.flat([flat, flat], 1.25) == "held"
     assert claims.flat([steep, steep], 1.25) == "did not hold"
     assert claims.flat([flat, steep], 1.25) == "held in part"
-    assert claims.flat([flat, flat], 1.25, lost=1) == "held in part"
+    assert claims.flat([flat, flat], 1.25, lost=1) == claims.flat([flat, change(1.1, 1.5)], 1.25) == "held in part"
     assert [claims.flat([flat, loose], 1.25, complete) for complete in (True, False)] == ["undecided"] * 2
     assert claims.flat([flat, None], 1.25) == claims.flat([], 1.25) == "undecided"
 

@@ -228,7 +228,7 @@ def _flat(change: Comparison | None, factor: float, complete: bool) -> Verdict:
         return "held"
     if change.significant:
         return "held in part" if 1 / factor <= change.ratio <= factor else "did not hold"
-    return "undecided"
+    return "held in part" if change.within(SAME) else "undecided"
 
 
 def at_least(ratio: float | None, claimed: float) -> Verdict:
