@@ -123,6 +123,8 @@ def _figure(data: Data, path: Path) -> None:
     with plots.figure(path, 1, (6, 4)) as (axes,):
         for method, rows in _read(data).items():
             errors = sorted(100 * row["error"] for row in rows if row["status"] == "ok")
+            if not errors:
+                continue
             shares = [100 * number / len(rows) for number in range(len(errors) + 1)]
             # From the axis up to the best.
             axes.step(
