@@ -123,8 +123,8 @@ def ensemble(networks: Sequence[nn.Module]) -> Ensemble:
         if where is not None:
             raise InputError(
                 "The networks of an ensemble must have the same layers, of the same sizes, settings and formats, and "
-                f"differ in numbers alone; number {number} differs from the first in {where}. Tensors that each has for "
-                "itself are parameters, or buffers by register_buffer."
+                f"differ in numbers alone; number {number} differs from the first in {where}. Tensors that each has "
+                "for itself are parameters, or buffers by register_buffer."
             )
     if transforms_active():
         raise InputError("Make the ensemble outside of torch.func's transforms.")
