@@ -167,7 +167,7 @@ def test_the_report_has_every_table_figure_and_claim(smoke: Path) -> None:
             assert claim.text in text
     pictures = sum(experiment.figure is not None for experiment in EVERYTHING)
     assert page.count("data:image/png;base64,") == pictures == text.count("](figures/")
-    assert f"| table-poisson | 0.1.0 | {torch.__version__} |" in text
+    assert f"| table-poisson | smoke | 0.1.0 | {torch.__version__} |" in text
 
 
 # -- what is there is left alone ---------------------------------------------------------------------------------------
