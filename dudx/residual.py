@@ -279,15 +279,12 @@ class Residual(Generic[Result]):
 
     def _known(self, x: Tensor, data: Mapping[str, Tensor]) -> Request | None:
         """What the function asked for when it was called like this before, if it can be relied on."""
-        if data:
-            self._check_given(data)
+        self._check_given(data)
         known = self._requests.get(self._signature(x, data)) if self._steady else None
         return known.with_data(data, x) if known is not None and data else known
 
     def _recorded(self, x: Tensor, data: Mapping[str, Tensor]) -> Request:
         """What the function asks for now."""
-        if not data:
-            self._check_given(data)
         request = self._written.recorded(x, data)
         if request.repeatable:
             self._requests[self._signature(x, data)] = request

@@ -53,6 +53,7 @@ def test_inside_a_residual_each_call_draws_anew(compile):
     model, x = network(dimensions), torch.rand(30, dimensions, dtype=torch.float64)
     residual = Residual(lambda u: u.random_laplacian(4) - torch.sin(u), names, compile=compile)
     first, second = (residual(model, x, Taylor()) for _ in range(2))
+    assert (residual.compile_seconds > 0) == compile
     assert not torch.equal(first, second)
     mean = torch.stack([residual(model, x, Taylor()) for _ in range(200)]).mean(0)
     exact = Residual(lambda u: u.laplacian() - torch.sin(u), names)(model, x, Taylor())

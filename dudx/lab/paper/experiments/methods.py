@@ -176,7 +176,7 @@ def _table(rows: list[dict[str, Any]], problem: str) -> Table:
         )
     columns = ["method", "relative L2 error (smallest to largest)", "CPU s", "MiB, 4096 points", "rows kept a point"]
     reasons = dict.fromkeys(f"{WAYS[m].label}: {c['reason']}" for m, c in found.items() if "reason" in c)
-    return Table(f"{PROBLEMS[problem]}. {_verdict(rows, problem)}", columns, lines, [*reasons], name=problem)
+    return Table(f"{PROBLEMS[problem]}. {_verdict(rows, problem)}", columns, lines, list(reasons), name=problem)
 
 
 def _verdict(rows: list[dict[str, Any]], problem: str) -> str:
