@@ -63,6 +63,7 @@ def main() -> None:
             from dudx.compile import graphs
 
             graphs.without_trial_builds = contextlib.nullcontext  # type: ignore[assignment]
+            graphs.all_headers_read_before = contextlib.nullcontext  # type: ignore[assignment]
             graphs.as_one_program = dict  # type: ignore[assignment]
         print(json.dumps(first_call(options.child)))
         return

@@ -358,6 +358,16 @@ def test_vectors_are_tried_where_the_compiler_may_not_know_them(monkeypatch):
     private_torch._knows_vectors.cache_clear()
 
 
+def test_headers_are_read_before_as_long_as_we_compile():
+    from torch._inductor import codecache
+
+    usual = codecache._get_cpp_wrapper_header
+    with private_torch.all_headers_read_before():
+        assert codecache._get_cpp_wrapper_header("cpu").endswith(">\n#include <torch/csrc/inductor/cpp_prefix.h")
+        assert codecache._get_cpp_wrapper_header("cuda:0") == usual("cuda:0")
+    assert codecache._get_cpp_wrapper_header is usual
+
+
 def test_a_size_for_which_layers_are_computed_in_another_way_is_counted(monkeypatch):
     """A layer of more than 2**15 activations takes two products: torch compiles again by itself."""
     monkeypatch.setattr(torch, "compile", partial(torch.compile, backend="eager"))

@@ -17,6 +17,7 @@ from dudx.compile.sizes import Shapes, in_common, opened
 from dudx.errors import first_line
 from dudx.network.pointwise import Held
 from dudx.private_torch import (
+    all_headers_read_before,
     as_one_program,
     backward_compiled_at_once,
     from_compiler,
@@ -148,7 +149,7 @@ class Compiled:
         start = time.perf_counter()
         on_cpu = all(tensor.is_cpu for tensor in given if isinstance(tensor, Tensor))
         graph = _graph(function, len(graphs), on_cpu)
-        with backward_compiled_at_once(), products_in_order(), without_trial_builds():
+        with backward_compiled_at_once(), products_in_order(), without_trial_builds(), all_headers_read_before():
             result = graph(*given)
         graphs[place] = graph
         self.seconds += time.perf_counter() - start
