@@ -97,7 +97,8 @@ class Operator:
 
     def expanded(self, dimensions: int) -> Operator:
         """The same operator in `dimensions` variables with every open Laplacian written out."""
-        return (_expanded.__wrapped__ if self.holds_vectors else _expanded)(self, dimensions)
+        uncached = self.holds_vectors or torch.compiler.is_compiling()  # which would see through the cache, and say so
+        return (_expanded.__wrapped__ if uncached else _expanded)(self, dimensions)
 
     def __add__(self, other: object) -> Operator:
         if not isinstance(other, Operator):

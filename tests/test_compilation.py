@@ -144,14 +144,6 @@ def test_a_call_in_many_variables_checks_no_plan_number_by_number(monkeypatch):
     assert len(kept) < 150  # with the plan there are more than 30 for each of its parts
 
 
-def test_another_shape_is_computed_right():
-    model, residual = network(), Residual(burgers, ("x", "t"), compile=True)
-    for size in (16, 24):
-        x = torch.rand(size, 2, dtype=torch.float64)
-        exact = Residual(burgers, ("x", "t"))(model, x, dudx.AD())
-        assert torch.allclose(residual(model, x, dudx.Taylor()), exact, atol=1e-12)
-
-
 def test_without_a_compiler_there_is_one_warning_and_the_work_goes_on(monkeypatch):
     def no_compiler(*args, **kwargs):
         def fail(*args):
@@ -300,27 +292,6 @@ def test_a_call_and_a_loss_share_one_graph(monkeypatch):
     assert torch.allclose(loss, values.square().mean())
 
 
-@pytest.mark.filterwarnings("error::dudx.CompilationWarning")
-def test_batches_of_many_sizes_share_a_graph():
-    model = network()
-    compiled, eager = (
-        Residual(lambda u, n: burgers(u) + u.along(n), ("x", "t"), data=("n",), compile=c) for c in (True, False)
-    )
-    # One graph for the first size, one for all others, and one for a single point, which is broadcast. (For fewer
-    # points than a layer is wide torch may compile once more.)
-    for size, graphs in ((16, 1), (24, 2), (11, 2), (33, 2), (16, 2), (1, 3)):
-        x, n = torch.rand(2, size, 2, dtype=torch.float64)
-        found = []
-        for residual in (compiled, eager):
-            model.zero_grad()
-            loss = residual.loss(model, x, dudx.Taylor(), n=n)
-            loss.backward()
-            found.append((loss.detach(), *(p.grad.clone() for p in model.parameters() if p.grad is not None)))
-        for ours, exact in zip(*found, strict=True):
-            assert torch.allclose(ours, exact, rtol=1e-9, atol=1e-12)
-        assert compiled._compiled.made == graphs
-
-
 @pytest.mark.parametrize("name", ENGINES)
 def test_evaluate_compiles(name, monkeypatch):
     monkeypatch.setattr(torch, "compile", partial(torch.compile, backend="eager"))
@@ -368,19 +339,6 @@ def test_headers_are_read_before_as_long_as_we_compile():
     assert codecache._get_cpp_wrapper_header is usual
 
 
-def test_a_size_for_which_layers_are_computed_in_another_way_is_counted(monkeypatch):
-    """A layer of more than 2**15 activations takes two products: torch compiles again by itself."""
-    monkeypatch.setattr(torch, "compile", partial(torch.compile, backend="eager"))
-    model = nn.Sequential(nn.Linear(2, 64), nn.Tanh(), nn.Linear(64, 64), nn.Tanh(), nn.Linear(64, 1)).double()
-    compiled, eager = (Residual(burgers, ("x", "t"), compile=c) for c in (True, False))
-    seen = []
-    for rows in (100, 200, 300, 600, 700, 400):
-        x, before = torch.rand(rows, 2, dtype=torch.float64), compiled.compile_seconds
-        assert torch.allclose(compiled.loss(model, x, dudx.Taylor()), eager.loss(model, x, dudx.Taylor()))
-        seen.append((compiled._compiled.made, compiled.compile_seconds > before))
-    assert seen == [(1, True), (2, True), (2, False), (3, True), (3, False), (3, False)]
-
-
 @pytest.mark.filterwarnings("error::dudx.CompilationWarning")
 def test_functions_of_fields_are_compiled(monkeypatch):
     monkeypatch.setattr(torch, "compile", partial(torch.compile, backend="eager"))
@@ -392,24 +350,3 @@ def test_functions_of_fields_are_compiled(monkeypatch):
     compiled, eager = (Residual(source, ("x", "t"), compile=c) for c in (True, False))
     assert torch.allclose(compiled(model, x, dudx.Taylor()), eager(model, x, dudx.Taylor()))
     assert compiled._compiled.made == 1
-
-
-@pytest.mark.filterwarnings("error::dudx.CompilationWarning")
-@pytest.mark.parametrize("name", ["Taylor", "FD"])
-@pytest.mark.parametrize("own", [False, True])
-def test_batches_of_many_sizes_share_the_graph_of_an_ensemble(name, own, monkeypatch):
-    monkeypatch.setattr(torch, "compile", partial(torch.compile, backend="eager"))
-    several = ensemble_of()[1]
-    compiled, eager = (Residual(burgers, ("x", "t"), compile=c) for c in (True, False))
-    for size, graphs in ((16, 1), (24, 2), (11, 2), (33, 2)):
-        x = torch.rand(*((3, size) if own else (size,)), 2, dtype=torch.float64)
-        ours, exact = (residual(several, x, ENGINES[name]) for residual in (compiled, eager))
-        assert torch.allclose(ours, exact, atol=1e-8)
-        assert compiled._compiled.made == graphs
-
-
-def test_a_size_that_torch_cannot_leave_open_is_the_compilers_matter():
-    # As where torch.cat fixes sizes inside of vmap: each size is compiled for itself then.
-    from torch.fx.experimental.symbolic_shapes import ConstraintViolationError
-
-    assert private_torch.from_compiler(ConstraintViolationError("specialized"))

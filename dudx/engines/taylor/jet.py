@@ -83,7 +83,11 @@ class Jet:
     @property
     def streams(self) -> Tensor:
         """All streams in one stack."""
-        stack = self.parts[0] if len(self.parts) == 1 else torch.cat(self.parts)
+        if len(self.parts) == 1:
+            return self.parts[0]
+        # Inside of vmap, where ensembles have it, torch compiles torch.cat for the sizes at hand.
+        each = torch.compiler.is_compiling()
+        stack = torch.stack([one for part in self.parts for one in part]) if each else torch.cat(self.parts)
         self.parts = (stack,)
         return stack
 

@@ -54,7 +54,7 @@ def jets_of(jet: Jet, value: Any) -> Any:
 
 
 _LINEAR = [
-    "cat", "concat", "concatenate", "stack", "hstack", "vstack", "split", "chunk", "tensor_split", "unbind",
+    "stack", "hstack", "vstack", "split", "chunk", "tensor_split", "unbind",
     "reshape", "flatten", "unflatten", "ravel", "transpose", "swapaxes", "permute", "movedim", "squeeze",
     "unsqueeze", "sum", "mean", "cumsum", "flip", "roll", "narrow", "select", "index_select", "broadcast_to",
     "tile", "repeat_interleave", "diagonal", "clone", "neg", "negative", "gather", "take_along_dim", "dstack",
@@ -114,6 +114,19 @@ def _register_linear() -> None:
 
 
 _register_linear()
+
+
+@taylor_rule(torch.cat, torch.concat, torch.concatenate)
+def cat(tensors: Any, dim: int = 0, **other: Any) -> Jet:
+    # By its axis rather than by vmap: in there torch compiles it for the sizes at hand, and says so at length.
+    if other or not isinstance(tensors, tuple | list):
+        return linear(torch.cat)(tensors, dim, **other)
+    jet = next(item for item in tensors if is_jet(item))
+    jets: list[Jet] = jets_of(jet, tensors)
+    value = torch.cat([j.value for j in jets], dim)
+    if any(j.value.ndim != value.ndim for j in jets):  # an empty list of numbers, which torch passes over
+        return linear(torch.cat)(tensors, dim)
+    return Jet(jet.layout, value, torch.cat([j.full() for j in jets], dim + (dim >= 0)))
 
 
 @taylor_rule(F.pad)
