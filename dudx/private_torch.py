@@ -44,6 +44,18 @@ def mapped() -> bool:
     return any(layer.key() == functorch.TransformType.Vmap for layer in functorch.get_interpreter_stack() or ())
 
 
+@contextlib.contextmanager
+def lasting() -> Iterator[None]:
+    """Make constants that may be kept and used anywhere: neither of inference mode nor of a transform at work.
+
+    What is made inside of torch.func's transforms belongs to them, and torch ends in an internal error where it is met
+    again. Without it that is how it is.
+    """
+    apart: Any = getattr(torch._C, "_DisableFuncTorch", contextlib.nullcontext)
+    with torch.inference_mode(False), torch.no_grad(), apart():
+        yield
+
+
 #: Operators of torch's own library, which exported graphs are made of. Where they have another name, such a graph is
 #: differentiated operator by operator in the general way.
 Overload: type = getattr(getattr(torch, "_ops", None), "OpOverload", type(None))

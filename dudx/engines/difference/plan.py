@@ -16,6 +16,7 @@ from dudx.checks import Model
 from dudx.engines.base import Prepared, in_common_format
 from dudx.engines.difference.stencils import tensor_product
 from dudx.operators import Directional, Operator
+from dudx.private_torch import lasting
 
 #: A step: one number, a number for each axis, or a (B, 1) tensor with a number for each point.
 Step = float | tuple[float, ...] | Tensor
@@ -63,7 +64,7 @@ class Stencil:
     @lru_cache(maxsize=8)  # noqa: B019  (stencils are cached for good themselves)
     def constants(self, dtype: torch.dtype, device: torch.device) -> tuple[Tensor, ...]:
         """The weights (sums, nodes), then the offsets of each frame, as data: in a compiled graph they are clutter."""
-        with torch.inference_mode(False):
+        with lasting():
             weights = torch.tensor([one.weights for one in self.sums], dtype=dtype, device=device)
             offsets = [torch.tensor(list(o), dtype=dtype, device=device) for o in self.frames.values()]
         return weights.view(len(self.sums), self.nodes), *offsets
@@ -169,7 +170,7 @@ def _fixed(
     layout, distinct, _ = _planned(operators, dict(steps), accuracy, side, dimensions)
     # Half precision is too coarse for a step and its inverse; they are rounded once they meet the points.
     precise = torch.float32 if dtype in HALF else dtype
-    with torch.inference_mode(False), torch.no_grad():
+    with lasting():
         widths = [torch.as_tensor(step, dtype=precise, device=device) for step in distinct]
         constants = layout.constants(precise, device)
         shifts, scales = _placed(layout, constants, widths, [], dimensions)

@@ -21,6 +21,7 @@ from dudx.engines.taylor.rotation import Vectors, rotated
 from dudx.engines.taylor.symbols import Monomial, Symbol, closure, mixing
 from dudx.engines.taylor.writing import constant
 from dudx.operators import Directional, Operator
+from dudx.private_torch import lasting
 from dudx.registry import modules_in
 
 Jet.otherwise = otherwise
@@ -107,7 +108,7 @@ class _Plan:
     @lru_cache(maxsize=8)  # noqa: B019  (plans are cached for good themselves)
     def constants(self, dtype: torch.dtype, device: torch.device) -> Tensor:
         """The constant part of the seeds, (streams, d): data, as a compiled graph would drown in it."""
-        with torch.inference_mode(False):
+        with lasting():
             return torch.tensor([seed.constant for seed in self.seeds], dtype=dtype, device=device)
 
     def __call__(self, model: Model, x: Tensor, tensors: Sequence[Tensor]) -> list[Tensor]:
