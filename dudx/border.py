@@ -9,6 +9,7 @@ from torch import Tensor
 
 from dudx import checks
 from dudx.checks import Model
+from dudx.compile.around import uncompiled
 from dudx.compile.planned import from_graph, graphs_of
 from dudx.engines.autodiff import AD
 from dudx.engines.base import Engine, Prepared
@@ -26,6 +27,7 @@ def evaluate(model: Model, x: Tensor, operators: Operator, engine: Engine, compi
 def evaluate(
     model: Model, x: Tensor, operators: Sequence[Operator], engine: Engine, compile: bool = False
 ) -> tuple[Tensor, ...]: ...
+@uncompiled
 def evaluate(
     model: Model, x: Tensor, operators: Sequence[Operator] | Operator, engine: Engine, compile: bool = False
 ) -> tuple[Tensor, ...] | Tensor:

@@ -51,7 +51,8 @@ def lasting() -> Iterator[None]:
     What is made inside of torch.func's transforms belongs to them, and torch ends in an internal error where it is met
     again. Without it that is how it is.
     """
-    apart: Any = getattr(torch._C, "_DisableFuncTorch", contextlib.nullcontext)
+    known = hasattr(torch._C, "_DisableFuncTorch") and not torch.compiler.is_compiling()  # which does not know it
+    apart: Any = torch._C._DisableFuncTorch if known else contextlib.nullcontext
     with torch.inference_mode(False), torch.no_grad(), apart():
         yield
 

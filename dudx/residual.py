@@ -16,6 +16,7 @@ from torch import Tensor
 from dudx import checks, members
 from dudx.border import derivatives, derivatives_elsewhere, prepared
 from dudx.checks import Model
+from dudx.compile.around import uncompiled
 from dudx.compile.graphs import Compiled
 from dudx.compile.planned import from_graph
 from dudx.engines.base import Engine
@@ -167,6 +168,7 @@ class Residual(Generic[Result]):
         rows, functions = ({name: data[name] for name in names} for names in (self.network_data, self.functions))
         return with_data(model, rows, functions, len(x))
 
+    @uncompiled
     def _evaluated(
         self, model: Model, x: Tensor, engine: Any, data: Mapping[str, Tensor], finish: Callable[[Any], Any]
     ) -> Any:

@@ -14,6 +14,7 @@ from torch import Tensor
 
 from dudx import checks
 from dudx.checks import Model
+from dudx.compile.around import uncompiled
 from dudx.coupling.exact import Exact
 from dudx.coupling.isolated import Isolated
 from dudx.coupling.one_pass import OnePass
@@ -29,6 +30,7 @@ __all__ = ["MIXING", "Isolated", "frozen", "isolate", "mixing_rule"]
 list(modules_in("dudx.coupling.rules"))  # importing them fills the table
 
 
+@uncompiled
 def isolate(
     model: Model,
     context: Tensor,
@@ -75,6 +77,7 @@ def isolate(
     return Exact(model, context, update_statistics)
 
 
+@uncompiled
 def frozen(model: Model, context: Tensor, update_statistics: bool = True) -> Isolated:
     """The network as a function of any point, seen against a context in which nothing moves.
 

@@ -11,6 +11,7 @@ from torch import Tensor, nn
 
 from dudx import checks
 from dudx.checks import Model
+from dudx.compile.around import uncompiled
 from dudx.engines.autodiff import AD
 from dudx.engines.base import Engine
 from dudx.engines.per_sample import PerSampleAD
@@ -65,6 +66,7 @@ def jacobian(
 Residual._row_gradients = staticmethod(jacobian)
 
 
+@uncompiled
 def linearize(
     residual: Residual,
     model: Model,
