@@ -1,4 +1,4 @@
-"""Mixing without a rule is isolated exactly, or refused by name where that is not wanted; never computed wrongly."""
+"""Mixing without a rule, or a batch that does not fit: isolated exactly or refused by name, never computed wrongly."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from functools import partial
 import pytest
 import torch
 from helpers import unchanged
+from isolation_networks import BOTH, Plain, made
 from torch import Tensor, nn
 
 from dudx import (
@@ -14,6 +15,7 @@ from dudx import (
     FD,
     CoupledModelError,
     D,
+    InputError,
     Laplacian,
     ModelError,
     PerSampleAD,
@@ -218,3 +220,29 @@ def test_a_number_taken_out_of_the_graph_has_lost_its_derivative():
 def test_a_network_that_fails_by_itself_says_so():
     with pytest.raises(ModelError, match="The model failed on a batch of shape \\(8, 2\\)"):
         isolate(nn.Linear(3, 1).double(), torch.rand(8, 2, dtype=torch.float64))
+
+
+def test_other_functions_for_queries_than_for_the_context_are_refused():
+    calls = []
+
+    def fickle(x: Tensor) -> Tensor:
+        calls.append(x)
+        return x - x.mean(0) if len(calls) % 2 else x - x.std(0)
+
+    x = torch.rand(8, 2, dtype=torch.float64)
+    with pytest.raises(UnsupportedError, match=r"same functions over the batch, in the same order.*exact=True"):
+        isolate(fickle, x, approximate=True)
+    assert isolate(fickle, x).way == "each alone, in a batch of its own"
+
+
+@pytest.mark.parametrize("rows", [5, 25])
+@BOTH
+def test_other_numbers_of_rows_are_refused(rows, exact):
+    model, x = made("batch norm")
+    with pytest.raises(InputError, match="takes 24 rows or a multiple"):
+        isolate(model, x, exact=exact)(torch.rand(rows, 2, dtype=torch.float64))
+
+
+def test_a_context_of_one_is_refused():
+    with pytest.raises(InputError, match="at least two samples"):
+        isolate(Plain(2).double(), torch.rand(1, 2, dtype=torch.float64))

@@ -8,7 +8,10 @@ import weakref
 import pytest
 import torch
 from helpers import mlp, points
+from torch import nn
+from traps import layers
 
+import dudx
 from dudx import AD, EFD, FD, SFD, D, InputError, Laplacian, PerSampleAD, Residual, Taylor, evaluate
 
 ENGINES = [AD(), Taylor(), FD(1e-4), EFD({1: 1e-4, 2: 1e-3}), SFD({1: 1e-4, 2: 1e-3}), PerSampleAD()]
@@ -189,3 +192,15 @@ def test_the_steps_of_an_engine_cannot_be_changed_behind_it():
     assert engine.steps == {1: 1e-4, 2: 1e-3}
     with pytest.raises(TypeError):
         engine.steps[1] = 1.0
+
+
+def test_a_residual_that_asks_for_something_else_when_replayed():
+    a, _, c = layers()
+    model, calls = nn.Sequential(a, nn.Tanh(), c), []
+
+    def alternating(u):
+        calls.append(1)
+        return u.x if len(calls) % 2 else u.xx
+
+    with pytest.raises(dudx.InputError, match="other derivatives"):
+        dudx.Residual(alternating, ("x", "y"))(model, points(6, 2), dudx.AD())

@@ -1,0 +1,71 @@
+"""Networks are looked at without a trace in the process: random numbers, flags and other threads stay."""
+
+from __future__ import annotations
+
+import threading
+
+import torch
+from helpers import mlp, points
+from torch import Tensor, nn
+
+import dudx
+from dudx import D, Laplacian
+from dudx.engines import meeting
+
+
+def test_nothing_of_the_process_changes_while_networks_are_looked_at():
+    """Another thread draws numbers and asks for the fast paths of attention all the while."""
+    torch.manual_seed(7)
+    expected = [torch.rand(4) for _ in range(2000)]
+    torch.manual_seed(7)
+    drawn: list[Tensor] = []
+    flags: set[tuple[bool, ...]] = set()
+    done = threading.Event()
+
+    def look() -> tuple[bool, ...]:
+        cuda = torch.backends.cuda
+        return (torch.backends.mha.get_fastpath_enabled(), cuda.flash_sdp_enabled(), cuda.mem_efficient_sdp_enabled())
+
+    def other_thread() -> None:
+        while not done.is_set():
+            flags.add(look())
+            if len(drawn) < len(expected):
+                drawn.append(torch.rand(4))
+
+    before = look()
+    generator = torch.Generator().manual_seed(0)
+    x = torch.rand(6, 2, dtype=torch.float64, generator=generator)
+    layer = nn.TransformerEncoderLayer(8, 2, 8, dropout=0.1, batch_first=True)
+    model = nn.Sequential(nn.Linear(2, 8), nn.Unflatten(1, (1, 8)), layer, nn.Flatten(), nn.Linear(8, 1)).double()
+    torch.manual_seed(7)
+    thread = threading.Thread(target=other_thread)
+    thread.start()
+    try:
+        for _ in range(2):
+            dudx.coupled(model, x)
+            dudx.explain(model.eval(), x)
+            dudx.evaluate(model.eval(), x, Laplacian(), dudx.AD())
+            dudx.evaluate(model.eval(), x, Laplacian(), dudx.PerSampleAD(method="loop"))
+    finally:
+        done.set()
+        thread.join()
+    assert flags == {before}
+    assert len(drawn) > 10
+    assert all(torch.equal(ours, theirs) for ours, theirs in zip(drawn, expected, strict=False))
+
+
+def test_a_look_puts_back_the_numbers_of_its_engine_and_nobody_elses(monkeypatch):
+    model, x, own = mlp(2, 1), points(4, 2), torch.Generator().manual_seed(1)
+    seen = []
+
+    def look(*_):
+        seen.append(torch.rand(1))  # as another thread would, in the middle of it
+        torch.rand(1, generator=own)
+
+    monkeypatch.setattr(meeting, "_looked_at", look)
+    state = own.get_state()
+    meeting.can_be_planned(dudx.SFD(steps=(1e-3, 1e-2), generator=own), model, x, [D(0)])
+    assert torch.equal(own.get_state(), state)
+    meeting.can_be_planned(dudx.SFD(steps=(1e-3, 1e-2)), mlp(2, 1), x, [D(0)])
+    assert len(seen) == 2
+    assert not torch.equal(torch.rand(1), seen[1])

@@ -1,0 +1,96 @@
+"""Never a silent wrong number: every trap of the table, with every engine, is either got right or refused."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+import torch
+from helpers import points
+from torch import Tensor, nn
+from traps import ENGINES, THEIR_OWN_GRADIENTS, TRAPS, Net, without_graph
+
+import dudx
+from dudx import D, Laplacian
+
+
+@pytest.mark.parametrize("engine", ENGINES.values(), ids=ENGINES)
+@pytest.mark.parametrize("trap", TRAPS)
+def test_right_or_refused(trap, engine):
+    network, clean = TRAPS[trap]()
+    x = points(6, 2)
+    try:
+        found = dudx.evaluate(network, x, [D(), D(0), D(1), Laplacian()], engine)
+    except dudx.DudxError as refusal:
+        if "dudx." not in str(refusal) or engine.approximate:  # a sentence says what to use, and it may be differences
+            raise
+        return
+    tolerance = 2e-5 if engine.approximate else 1e-9
+    true = _derivatives(clean, x)
+    for ours, exact in zip(found, true, strict=True):
+        torch.testing.assert_close(ours.detach(), exact.detach(), rtol=tolerance, atol=tolerance)
+    if trap in THEIR_OWN_GRADIENTS:
+        return
+    for values in (found, true):  # by backward, as autograd.grad does not go through reentrant checkpoints
+        sum((value * value).sum() for value in values).backward()
+    for mine, theirs in zip(network.parameters(), clean.parameters(), strict=True):
+        assert mine.grad is not None
+        torch.testing.assert_close(mine.grad, theirs.grad, rtol=20 * tolerance, atol=20 * tolerance)
+
+
+def _derivatives(clean: nn.Module, x: Tensor) -> tuple[Tensor, ...]:
+    """Value, gradient and Laplacian by nested torch.func."""
+
+    def alone(point: Tensor) -> Tensor:
+        return clean(point.unsqueeze(0)).squeeze(0)
+
+    value, gradient = torch.func.vmap(alone)(x), torch.func.vmap(torch.func.jacfwd(alone))(x)
+    hessian = torch.func.vmap(torch.func.jacfwd(torch.func.jacfwd(alone)))(x)
+    return value, gradient[..., 0], gradient[..., 1], hessian.diagonal(dim1=-2, dim2=-1).sum(-1)
+
+
+#: Parts that somebody has made constant on purpose, while others carry the derivative: they are constant.
+INTENDED: dict[str, Callable[[Tensor], Tensor]] = {
+    "detached in a factor": lambda h: h * torch.tanh(h.detach()),
+    "no graph beside one": lambda h: h + without_graph(h),
+    "a whole part": lambda h: h * torch.floor(3 * h.detach()),
+}
+EXACT = {name: engine for name, engine in ENGINES.items() if not engine.approximate}
+
+
+@pytest.mark.parametrize("engine", EXACT.values(), ids=EXACT)
+@pytest.mark.parametrize("between", INTENDED.values(), ids=INTENDED)
+def test_a_part_that_is_constant_on_purpose_stays_constant(between, engine):
+    network, x = Net(between), points(6, 2).requires_grad_()
+    try:
+        slope = dudx.evaluate(network, x, D(0), engine)
+    except dudx.UnsupportedError as refusal:
+        if not isinstance(engine, dudx.Taylor) or "dudx.AD()" not in str(refusal):
+            raise
+        return
+    (true,) = torch.autograd.grad(network(x).sum(), x)
+    torch.testing.assert_close(slope.detach(), true[:, :1])
+
+
+@pytest.mark.parametrize("engine", ENGINES.values(), ids=ENGINES)
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize(
+    "network",
+    [
+        lambda x: torch.ones_like(x),
+        lambda x: x[:, :1].detach() * 0 + x[:, 1:],
+        lambda x: torch.floor(7 * x).detach() + 0 * x,
+        lambda x: torch.sign(x),
+        lambda x: torch.relu(x) + 100.0,
+        lambda x: 1e4 * torch.sin(300 * x),
+        lambda x: torch.sqrt(x.abs()),
+    ],
+    ids=["constant", "constant in one variable", "steps", "signs", "kinks", "steep", "roots"],
+)
+@pytest.mark.filterwarnings("ignore::dudx.KinkWarning")
+def test_what_is_right_is_not_refused(network, dtype, engine):
+    try:
+        dudx.evaluate(network, points(16, 2).to(dtype), [D(0), D(1), Laplacian()], engine)
+    except dudx.UnsupportedError as refusal:
+        if "has no rule for" not in str(refusal):
+            raise
