@@ -133,7 +133,6 @@ LAYERS: dict[str, Callable[[], nn.Module]] = {
     "dropout, evaluating": lambda: nn.Dropout(0.5).eval(),
     "detached factor": lambda: Wrapped(lambda x: x * torch.sigmoid(x.detach())),
 }
-#: Every derivative of order 3 and above of these is zero or undefined at the kink, which random points miss.
 OPERATORS = [
     D(), D(0), D(1, 1), D(0, 1), Laplacian(), D(1) - 0.3 * D(0, 0) + 2 * D(), D(0, 0, 0), D(0, 0, 1), D(0, 0, 0, 0),
     D(0, 0, 1, 1), Laplacian() @ Laplacian(), D(0) + 2 * D(1),

@@ -27,10 +27,10 @@ def layers(seed: int = 0) -> tuple[nn.Linear, nn.Linear, nn.Linear]:
 class Net(nn.Module):
     """Three linear layers; what happens between the first two, and whether it is a trap, is given."""
 
-    def __init__(self, between: Callable[[Tensor], Tensor], layer: nn.Module | None = None):
+    def __init__(self, between: Callable[[Tensor], Tensor]):
         super().__init__()
         self.a, self.b, self.c = layers()
-        self.between, self.layer = between, layer
+        self.between = between
 
     def forward(self, x: Tensor) -> Tensor:
         return self.c(torch.tanh(self.b(self.between(self.a(x)))))
@@ -251,3 +251,30 @@ THEIR_OWN_GRADIENTS = {
     "detached", "function without derivative", "function without derivative, in a sum",
     "function without derivative, beside one",
 }  # fmt: skip
+
+#: Engines that ask autograd, all in the same way.
+_AUTOGRAD = frozenset({"AD", "PerSampleAD", "PerSampleAD-loop", "Where", "ByAxis"})
+_EXACT = _AUTOGRAD | {"Taylor", "Auto"}
+#: Where nothing but differences can tell, or torch cannot differentiate twice: who says so. All others are right.
+REFUSED: dict[str, frozenset[str]] = {
+    "norm called by its kernel": frozenset({"Taylor"}),
+    "norm in a trace": _AUTOGRAD,
+    "norm's kernel in a trace": _EXACT,
+    "norm in a script": _AUTOGRAD,
+    "norm in an export": _AUTOGRAD,
+    "instance norm in a trace": _AUTOGRAD,
+    "function with a backward of its own": frozenset({"PerSampleAD"}),
+    "backward apart from the graph": _EXACT,
+    "straight-through gradient": _EXACT,
+    "checkpoint": frozenset({"PerSampleAD"}),
+    "reentrant checkpoint": _AUTOGRAD,
+    "written to .data": _EXACT,
+    "no graph at all": _EXACT,
+    "no graph in a layer": _EXACT,
+    "through numpy": _EXACT,
+    "detached": _EXACT,
+    "detached in one variable": _EXACT,
+    "function without derivative": _EXACT,
+    "function without derivative, in a sum": _EXACT,
+    "function without derivative, beside one": _EXACT,
+}
