@@ -230,7 +230,7 @@ def Second(a: Any) -> Operator:
         >>> torch.allclose(value, torch.ones_like(value))
         True
     """
-    matrix = a if isinstance(a, Tensor) else torch.as_tensor(a, dtype=torch.float64)
+    matrix = a if isinstance(a, Tensor) else torch.as_tensor(a, dtype=torch.float64, device="cpu")
     if matrix.ndim not in (2, 3) or matrix.shape[-1] != matrix.shape[-2] or not matrix.is_floating_point():
         raise InputError(f"Second takes a symmetric matrix (d, d), or (B, d, d); got shape {tuple(matrix.shape)}.")
     if matrix.requires_grad:

@@ -88,7 +88,7 @@ def _moves(context: Tensor) -> Iterator[tuple[Tensor, Tensor, Tensor]]:
     # Where a network is forced to be zero, as on a boundary, nothing would be seen.
     queries = (context + cloud / 13).repeat(2, 1)
     first = torch.arange(len(context), device=context.device) < len(context) // 2
-    squares = torch.arange(1, len(queries) + 1, dtype=torch.float64).square()
+    squares = torch.arange(1, len(queries) + 1, dtype=torch.float64, device="cpu").square()
     scattered = (squares * GOLDEN % 1 < 0.5).to(context.device)
     for half in (torch.cat([first, ~first]), torch.cat([~first, first]), scattered):
         yield queries, torch.where(half.unsqueeze(1), -queries - math.sqrt(2) * cloud, queries), ~half

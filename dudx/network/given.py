@@ -69,7 +69,7 @@ class Given(Held):
 
     def at(self, points: Tensor | Sequence[int] | slice) -> Given:
         """The same network at some of the points only, with their rows of the data."""
-        chosen = points if isinstance(points, slice | Tensor) else torch.tensor(points, dtype=torch.long)
+        chosen = points if isinstance(points, slice | Tensor) else torch.tensor(points, dtype=torch.long, device="cpu")
         return Given(self.network, {name: tensor[chosen] for name, tensor in self.rows.items()}, self.functions)
 
     def __call__(self, x: Any) -> Any:

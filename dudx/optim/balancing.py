@@ -31,7 +31,7 @@ class Balance:
             raise InputError(f"The rate of the weights is a number above 0, at most 1; got {rate!r}.")
         self.rate, self.by = float(rate), checks.choice(by, ("mean", "median"), "by")
         #: Smoothed mean squared row lengths, in the order of the equations; empty before the first step.
-        self.lengths = torch.zeros(0, dtype=torch.float64)
+        self.lengths = torch.zeros(0, dtype=torch.float64, device="cpu")
 
     def weights(self, terms: Sequence[LeastSquares], parameters: Sequence[Tensor]) -> list[list[float]]:
         """The weight of each equation of each term, to be used with any optimizer; now and then is enough."""

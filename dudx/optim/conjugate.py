@@ -30,8 +30,8 @@ class Free:
         self.parts, self.factors, self.reduce = list(parts), list(factors), reduce
         self.iterations, self.tolerance = iterations, tolerance
         self._counts = [part.shape[0] for part in parts]
-        squares = sum((f.square() @ part.squared_row_norms()) for f, part in zip(self.factors, self.parts, strict=True))
-        total = reduce(torch.stack([torch.as_tensor(squares), r.new_tensor(float(len(r)))]))
+        squares = [f.square() @ part.squared_row_norms() for f, part in zip(self.factors, self.parts, strict=True)]
+        total = reduce(torch.stack([torch.stack(squares).sum(), r.new_tensor(float(len(r)))]))
         self.scale = total[0] / total[1].clamp(max=parts[0].shape[1])
         self.gradient = self.transposed(r)
         self._preconditioner = Kronecker(self.parts, self.factors, reduce)
@@ -103,7 +103,7 @@ class Kronecker:
                 size = shape.numel()
                 empty = torch.zeros(size, dtype=first.dtype, device=first.device)
                 self._blocks.append(reduce(empty if diagonal is None else diagonal))
-        self._damping = torch.ones(())
+        self._damping = torch.ones((), dtype=first.dtype, device=first.device)
 
     def damp(self, damping: Tensor) -> None:
         self._damping = damping

@@ -144,8 +144,8 @@ class _Attempt:
     def _given_to_others(self, equation: Tensor, rows: dict[Root, Rows]) -> set[Root]:
         """The roots whose rows, summed with random weights, are not what autograd finds for such a sum."""
         record, roots = self.recorder.record, self.recorder.roots
-        numbers = torch.Generator().manual_seed(self.samples)
-        v = (0.5 + torch.rand(self.samples, generator=numbers, dtype=torch.float64)).to(equation)
+        numbers = torch.Generator("cpu").manual_seed(self.samples)
+        v = (0.5 + torch.rand(self.samples, generator=numbers, dtype=torch.float64, device="cpu")).to(equation)
         record.summing = True
         try:
             gradients = self._gradients(equation, v, True)

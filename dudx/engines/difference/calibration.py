@@ -216,7 +216,7 @@ class _Search:
     def derivatives(self, x: Tensor, steps: np.ndarray) -> Tensor:
         """Float64 derivatives at the points x for each step, shape (steps, axes, points, outputs)."""
         tables = []
-        for group in torch.tensor(steps).split(max(1, self.rows_at_once // len(x))):
+        for group in torch.from_numpy(steps).split(max(1, self.rows_at_once // len(x))):
             step = group.to(x).repeat_interleave(len(x)).unsqueeze(1)
             rows, by_order = x.repeat(len(group), 1), {self.order: step}
             values = differences(self.model, rows, self.operators, by_order, self.accuracy, self.side)

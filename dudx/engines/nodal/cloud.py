@@ -150,8 +150,10 @@ class _Weights:
         orders = tuple(axes.count(axis) for axis in range(d))
         monomials = torch.stack([_monomial(around, power) for power in powers], dim=2)
         target = torch.tensor(
-            [float(factorials(orders)) if power == orders else 0.0 for power in powers], dtype=torch.float64
-        ).to(around)
+            [float(factorials(orders)) if power == orders else 0.0 for power in powers],
+            dtype=around.dtype,
+            device=around.device,
+        )
         system = around.new_zeros(count, n + len(powers), n + len(powers))
         system[:, :n, :n] = torch.cdist(around, around, compute_mode="donot_use_mm_for_euclid_dist") ** exponent
         system[:, :n, n:] = monomials
