@@ -10,6 +10,9 @@ from torch import nn
 
 import dudx
 from dudx import D, Laplacian, Residual, Taylor, evaluate
+from dudx.lab.problems import problem
+from dudx.lab.run.settings import make_settings
+from dudx.lab.run.training import train
 from dudx.optim import LevenbergMarquardt, SelfScaledBroyden
 
 ENGINES = {**every_engine(0.02, 4), "STDE": dudx.STDE(4), "Stein": dudx.Stein(0.1, 64)}
@@ -96,3 +99,13 @@ def test_quasi_newton(here, elsewhere):
     for _ in range(4):
         last = float(optimizer.step(closure))
     assert last < first
+
+
+def test_the_laboratory_says_what_to_do(tmp_path, request):
+    settings = make_settings("poisson", "cpu", epochs=1)
+    stated = problem("poisson")
+    request.getfixturevalue("elsewhere")
+    for do in (lambda: problem("poisson"), lambda: train(settings, tmp_path / "run", problem=stated)):
+        with pytest.raises(dudx.InputError, match=r"set_default_device\(\"cpu\"\)"):
+            do()
+    assert not (tmp_path / "run").exists()

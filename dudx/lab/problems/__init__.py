@@ -11,6 +11,7 @@ from functools import cache
 from dudx.errors import InputError
 from dudx.lab.names import held_in, look_up, made
 from dudx.lab.problems.base import Condition, Problem
+from dudx.lab.problems.machine import refuse_another_default
 
 __all__ = ["Condition", "Problem", "problem", "problems"]
 
@@ -23,6 +24,7 @@ def problems() -> dict[str, Callable[[], Problem]]:
 
 def problem(name: str) -> Problem:
     """The problem of that name, or of `package.module:name` for one of your own."""
+    refuse_another_default()  # before making it fails of that
     maker = look_up(name, problems(), "problem")
     found = maker if isinstance(maker, Problem) else made(name, "problem", maker)
     if not isinstance(found, Problem):

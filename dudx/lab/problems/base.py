@@ -20,6 +20,7 @@ from dudx.lab.problems.conditions.stated import Stated
 from dudx.lab.problems.doubts import doubts
 from dudx.lab.problems.geometry import Domain
 from dudx.lab.problems.imposing import imposed
+from dudx.lab.problems.machine import refuse_another_default
 from dudx.residual import Residual
 
 __all__ = ["Condition", "Points", "Problem", "Sampler", "Solution"]
@@ -111,6 +112,7 @@ class Problem:
         functions: Mapping[str, Sequence[str]] | None = None,
         defaults: Mapping[str, Any] | None = None,
     ) -> None:
+        refuse_another_default()
         constants = {key: _parameter(key, start) for key, start in (unknowns or {}).items()}
         frame = _frame(residual, tuple(inputs), domain, constants)
         if outputs is not None and outputs != len(frame.outputs):
