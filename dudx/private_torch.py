@@ -197,6 +197,25 @@ def products_in_order() -> Iterator[None]:
 
 
 @contextlib.contextmanager
+def hooks_checked() -> Iterator[None]:
+    """Let graphs that are made notice hooks that a layer gets later on, which they leave out otherwise.
+
+    Without it a hook must be there before the first call.
+    """
+    settings: Any = importlib.import_module("torch._dynamo.config")
+    name = "skip_nnmodule_hook_guards"
+    skipped = getattr(settings, name, False)
+    if not skipped:
+        yield
+        return
+    setattr(settings, name, False)
+    try:
+        yield
+    finally:
+        setattr(settings, name, skipped)
+
+
+@contextlib.contextmanager
 def without_trial_builds() -> Iterator[None]:
     """Let the compiler take it for granted that gcc knows the processor's vectors.
 

@@ -22,6 +22,7 @@ from dudx.private_torch import (
     backward_compiled_at_once,
     from_compiler,
     graphs_traced,
+    hooks_checked,
     products_in_order,
     without_trial_builds,
 )
@@ -149,7 +150,13 @@ class Compiled:
         start = time.perf_counter()
         on_cpu = all(tensor.is_cpu for tensor in given if isinstance(tensor, Tensor))
         graph = _graph(function, len(graphs), on_cpu)
-        with backward_compiled_at_once(), products_in_order(), without_trial_builds(), all_headers_read_before():
+        with (
+            hooks_checked(),
+            backward_compiled_at_once(),
+            products_in_order(),
+            without_trial_builds(),
+            all_headers_read_before(),
+        ):
             result = graph(*given)
         graphs[place] = graph
         self.seconds += time.perf_counter() - start
@@ -158,7 +165,8 @@ class Compiled:
     def _again(self, graph: Callable[..., Any], function: Callable[..., Any], model: Any, *arguments: Any) -> Any:
         traced, start = graphs_traced(), time.perf_counter()
         try:
-            result = graph(model, *arguments)
+            with hooks_checked():
+                result = graph(model, *arguments)
             if graphs_traced() > traced:  # as where a layer of an open size gets too large for the way it is computed
                 self.made += 1
                 self.seconds += time.perf_counter() - start
