@@ -10,6 +10,9 @@ from typing import Any
 
 from torch import nn
 
+#: Layers that have no switch, and are most of a network.
+_PLAIN = {nn.Linear, nn.Tanh, nn.Sequential, nn.SiLU, nn.Sigmoid, nn.ReLU, nn.Softplus, nn.ModuleList, nn.Identity}
+_SWITCHES = {bool, types.FunctionType, types.BuiltinFunctionType, types.MethodType}
 # How many functions and objects inside each other are looked into for modules, and how long a container may be.
 _DEPTH, _MOST = 3, 1000
 
@@ -35,12 +38,14 @@ def modules_of(model: object) -> list[nn.Module]:
 
 
 def fingerprint(model: object) -> tuple[object, ...]:
-    """Which modules a network is made of and in which mode they are: with another layer it is another network."""
+    """Which modules a network is made of, in which mode and with which hooks: with others it is another network."""
     owner = owner_of(model)
-    if not isinstance(owner, nn.Module):
-        return tuple(part for module in modules_of(model) for part in (id(module), type(module), module.training))
-    # By hand: this is done in every call, and takes a third of the time of `owner.modules()`.
     parts: list[object] = []
+    if not isinstance(owner, nn.Module):
+        for module in modules_of(model):
+            _note(module, parts)
+        return tuple(parts)
+    # By hand: this is done in every call, and takes a third of the time of `owner.modules()`.
     seen = set()
     ahead: list[nn.Module | None] = [owner]
     while ahead:
@@ -48,9 +53,20 @@ def fingerprint(model: object) -> tuple[object, ...]:
         if module is None or id(module) in seen:
             continue
         seen.add(id(module))
-        parts += (id(module), type(module), module.training)
+        _note(module, parts)
         ahead.extend(module._modules.values())
     return tuple(parts)
+
+
+def _note(module: nn.Module, parts: list[object]) -> None:
+    own = module.__dict__
+    parts += (id(module), type(module), own["training"], len(own["_forward_hooks"]), len(own["_forward_pre_hooks"]))
+    if "forward" in own:  # one that takes the place of the class's
+        parts.append(id(own["forward"]))
+    if type(module) not in _PLAIN:
+        # Switches and functions. Numbers may count calls, and a network is not another one at each of them.
+        parts += [id(value) for value in own.values() if type(value) in _SWITCHES]
+        parts += [name for name, value in own["_buffers"].items() if value is None]
 
 
 def _collect(value: object, found: dict[int, nn.Module], seen: set[int], depth: int) -> None:
