@@ -34,10 +34,10 @@ def _runs(profile: Profile) -> list[Run]:
     return [
         named(profile.settings(problem, engine=engine, recalibrate=interval, seed=seed, **{**plan.settings, **format}))
         for problem, plan in profile.interval.items()
-        for format in ([{"dtype": dtype} for dtype in plan.dtypes] or [{}])
+        for format, seeds in ([({"dtype": dtype}, n) for dtype, n in plan.formats.items()] or [({}, plan.seeds)])
         for engine in plan.engines
         for interval in plan.intervals
-        for seed in range(plan.seeds)
+        for seed in range(seeds)
     ]
 
 

@@ -31,7 +31,14 @@ class IntervalTrainings(Trainings):
     """The same over some recalibration intervals, in epochs."""
 
     intervals: list[int] = Field(min_length=3, description="the longest is looked at by itself")
-    dtypes: list[str] = Field([], description="number formats; none for that of the settings")
+    dtypes: list[str] | dict[str, int] = Field(
+        [], description="number formats, perhaps with a number of seeds each; none for that of the settings"
+    )
+
+    @property
+    def formats(self) -> dict[str, int]:
+        """How many seeds each number format has."""
+        return self.dtypes if isinstance(self.dtypes, dict) else dict.fromkeys(self.dtypes, self.seeds)
 
 
 class Curves(_Sizes):
