@@ -89,7 +89,8 @@ def _table(data: Data, rows: Sequence[Mapping[str, Any]], title: str, name: str)
             line.append(text + f" ({lost} not finished)" * bool(lost) + f" ({missing} missing)" * bool(missing))
         lines.append(line)
     return Table(
-        f"{title}: relative L2 error in per cent by recalibration interval in epochs, mean ± standard deviation.",
+        f"{title}: relative L2 error in per cent by recalibration interval in epochs, mean ± standard deviation; the "
+        "picture has medians.",
         ["method", *map(str, intervals)],
         lines,
         [
@@ -117,8 +118,9 @@ def _figure(data: Data, path: Path) -> None:
                 there = {i: [100 * error for error in seeds.values()] for i, seeds in sorted(found.items()) if seeds}
                 for interval, values in there.items():
                     ax.plot([interval] * len(values), values, marker, color=colour, markersize=3, alpha=0.35)
-                means = [statistics.fmean(values) for values in there.values()]
-                ax.plot(list(there), means, color=colour, marker=marker, markersize=5, label=engine_label(engine))
+                # The axis is logarithmic: a mean there is that of the worst seed.
+                medians = [statistics.median(values) for values in there.values()]
+                ax.plot(list(there), medians, color=colour, marker=marker, markersize=5, label=engine_label(engine))
             plain_log(ax, x=sorted({interval for found in errors.values() for interval in found}))
             if drawn(ax):
                 low, high = ax.get_ylim()
@@ -126,7 +128,7 @@ def _figure(data: Data, path: Path) -> None:
                 ax.set_ylim(low / widest, high * widest)
             ax.set(xlabel="recalibration interval [epochs]", title=titles.get((problem, dtype), ""))
         for line in grid:
-            line[0].set_ylabel("relative L2 error [%]")
+            line[0].set_ylabel("relative L2 error [%], median and seeds")
         entries = {label: handle for ax in axes for handle, label in zip(*ax.get_legend_handles_labels(), strict=True)}
         figure.legend(list(entries.values()), list(entries), loc="outside lower center", ncols=len(entries))
 
