@@ -21,9 +21,8 @@ def uncompiled(function: Function) -> Function:
     @functools.wraps(function)
     def called(*args: Any, **kwargs: Any) -> Any:
         if torch.compiler.is_compiling():
-            return torch.compiler.disable(function, reason="dudx looks at numbers; it compiles by itself")(
-                *args, **kwargs
-            )
+            aside = torch.compiler.disable(function, reason="dudx looks at numbers, and compiles by itself")
+            return aside(*args, **kwargs)
         return function(*args, **kwargs)
 
     return called  # type: ignore[return-value]

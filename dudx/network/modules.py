@@ -60,13 +60,14 @@ def fingerprint(model: object) -> tuple[object, ...]:
 
 def _note(module: nn.Module, parts: list[object]) -> None:
     own = module.__dict__
-    parts += (id(module), type(module), own["training"], len(own["_forward_hooks"]), len(own["_forward_pre_hooks"]))
+    hooks = len(own.get("_forward_hooks", ())), len(own.get("_forward_pre_hooks", ()))  # a script's are elsewhere
+    parts += (id(module), type(module), module.training, hooks)
     if "forward" in own:  # one that takes the place of the class's
         parts.append(id(own["forward"]))
     if type(module) not in _PLAIN:
         # Switches and functions. Numbers may count calls, and a network is not another one at each of them.
         parts += [id(value) for value in own.values() if type(value) in _SWITCHES]
-        parts += [name for name, value in own["_buffers"].items() if value is None]
+        parts += [name for name, value in own.get("_buffers", {}).items() if value is None]
 
 
 def _collect(value: object, found: dict[int, nn.Module], seen: set[int], depth: int) -> None:
