@@ -306,3 +306,11 @@ def test_fixed_points_do_not_move_in_forward_mode_either(make: Any) -> None:
     (model,) = networks(1)
     with pytest.raises(UnsupportedError, match="when one of them moves"):
         torch.func.jvp(lambda x: BURGERS(model, x, engine), (points,), (torch.ones_like(points),))
+
+
+@pytest.mark.parametrize(
+    "made", [torch.jit.script, lambda net: torch.jit.trace(net, points(3, 2))], ids=["script", "trace"]
+)
+def test_scripted_networks_are_no_ensemble(made: Any) -> None:
+    with pytest.raises(dudx.InputError, match="scripted or traced"):
+        dudx.ensemble([made(net) for net in networks(2)])

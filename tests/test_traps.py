@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable
 
 import pytest
@@ -94,3 +95,26 @@ def test_what_is_right_is_not_refused(network, dtype, engine):
     except dudx.UnsupportedError as refusal:
         if "has no rule for" not in str(refusal):
             raise
+
+
+@pytest.mark.parametrize("name", ENGINES)
+def test_a_scripted_network_is_trained_by_whom_it_likes_afterwards(name):
+    """TorchScript prepares itself at its first pass, for all modules of these layers: so nobody else has these."""
+    width = 11 + list(ENGINES).index(name)
+    made = nn.Sequential(nn.Linear(2, width), nn.LayerNorm(width), nn.Tanh(), nn.Linear(width, 1)).double()
+    network, x = torch.jit.script(made), points(6, 2)
+    with contextlib.suppress(dudx.DudxError):
+        dudx.evaluate(network, x, [D(0), Laplacian()], ENGINES[name])
+    for _ in range(3):
+        assert network(x).requires_grad
+    (found,) = torch.autograd.grad(network(x).sum(), [network[3].weight])
+    assert torch.allclose(found, torch.autograd.grad(made(x).sum(), [made[3].weight])[0])
+
+
+def test_a_scripted_network_is_isolated_batch_by_batch():
+    made = nn.Sequential(nn.Linear(2, 23), nn.BatchNorm1d(23), nn.Tanh(), nn.Linear(23, 1)).double()
+    network, x = torch.jit.script(made), points(6, 2)
+    exact = dudx.evaluate(dudx.isolate(made, x, update_statistics=False), x, D(0), dudx.FD(1e-3))
+    ours = dudx.evaluate(dudx.isolate(network, x, update_statistics=False, exact=True), x, D(0), dudx.FD(1e-3))
+    assert torch.allclose(ours, exact, atol=1e-9)
+    assert network(x).requires_grad

@@ -18,7 +18,7 @@ from dudx.engines.taylor.layout import Layout
 from dudx.engines.taylor.writing import constant
 from dudx.kernels import WrittenOut
 from dudx.network.batches import batches_at_once, one_moved
-from dudx.network.modules import modules_of
+from dudx.network.modules import modules_of, scripted
 from dudx.network.numbers import Kernels, OwnNumbers, process_states
 from dudx.network.sandbox import untracked_statistics
 from dudx.private_torch import BatchNorm
@@ -47,12 +47,13 @@ class Exact(Isolated):
         places = numbers.repeat(len(x) // len(numbers))
         # One row alone tells whether the network can be vectorised; inside a checkpoint nothing may be tried.
         first = (places[:1], self.context, x[:1], *(s[:, :1] for s in streams))
-        run, states = network.vectorised, process_states(x.device)
+        ways = [network.looped] if scripted(self.model) else [network.vectorised, network.looped]
+        run, states = ways[0], process_states(x.device)
         with Kernels() as tried:
             try:
                 run(*first)
             except Exception:  # whatever it was, the loop works or fails with a reason that is the model's own
-                run, states = network.looped, process_states(x.device)
+                run, states = ways[-1], process_states(x.device)
                 run(*first)
         if tried.drawn:  # all chunks, also where they are computed again, draw what this one batch has drawn
             run = _Repeated(run, states)

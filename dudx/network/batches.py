@@ -8,6 +8,12 @@ from torch import Tensor
 from dudx import checks
 from dudx.checks import Model
 from dudx.errors import ModelError, UnsupportedError
+from dudx.network.modules import scripted
+
+_NOT_MAPPED = (
+    "torch.func.vmap, by which many samples are run at once, cannot run this model; use "
+    "dudx.PerSampleAD(method='loop')."
+)
 
 
 def batches_at_once(size: int) -> int:
@@ -24,15 +30,14 @@ def one_moved(context: Tensor, own: Tensor, places: Tensor) -> Tensor:
 def on_each(model: Model, batches: Tensor) -> Tensor:
     """The model on each of many batches, (n, B, d) to (n, B, m)."""
     version = batches._version
+    if scripted(model):
+        raise UnsupportedError(_NOT_MAPPED)
     try:
         outputs = torch.func.vmap(lambda batch: checks.forward(model, batch), randomness="same")(batches)
     except ModelError as error:
         if error.__cause__ is not None:  # a model that fails by itself says so here
             checks.forward(model, batches[0].clone())
-            raise UnsupportedError(
-                "torch.func.vmap, by which many samples are run at once, cannot run this model; use "
-                "dudx.PerSampleAD(method='loop')."
-            ) from error.__cause__
+            raise UnsupportedError(_NOT_MAPPED) from error.__cause__
         raise
     checks.unchanged(batches, version)  # inside vmap a write leaves no trace
     return outputs

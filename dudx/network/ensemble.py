@@ -118,6 +118,8 @@ def ensemble(networks: Sequence[nn.Module]) -> Ensemble:
     networks = list(networks)
     if not networks or not all(isinstance(network, nn.Module) for network in networks):
         raise InputError("An ensemble is made of a list of networks, torch modules of the same layers.")
+    if any(isinstance(part, torch.jit.ScriptModule) for network in networks for part in network.modules()):
+        raise InputError("An ensemble cannot be made of scripted or traced modules; use those they were made of.")
     for number, network in enumerate(networks[1:], 1):
         where = difference(networks[0], network)
         if where is not None:

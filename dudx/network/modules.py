@@ -8,6 +8,7 @@ import itertools
 import types
 from typing import Any
 
+import torch
 from torch import nn
 
 #: Layers that have no switch, and are most of a network.
@@ -35,6 +36,17 @@ def modules_of(model: object) -> list[nn.Module]:
     found: dict[int, nn.Module] = {}
     _collect(owner, found, set(), _DEPTH)
     return list(found.values())
+
+
+def scripted(model: object) -> bool:
+    """Whether a part of it is TorchScript, which cannot be mapped over.
+
+    It prepares itself at its first pass. If that is inside of torch.func.vmap, it takes parameters for constants ever
+    after, and the network is trained no more; if not, torch fails there.
+    """
+    return isinstance(owner_of(model), torch.jit.ScriptFunction) or any(
+        isinstance(module, torch.jit.RecursiveScriptModule) for module in modules_of(model)
+    )
 
 
 def fingerprint(model: object) -> tuple[object, ...]:

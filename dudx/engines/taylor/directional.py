@@ -107,7 +107,9 @@ class Directional:
                 if transforms_active():
                     return found, ""
                 attached = [f for f in found if f.requires_grad]
-                weighted = sum(((f * _weights(f)).sum().abs() for f in attached), found[0].new_zeros(()))
+                weighted = sum(
+                    ((f * _weights(f)).sum().abs() for f in attached), torch.zeros((), device=found[0].device)
+                )
                 of = [*point, *(stack for vector in probe for stack in vector)]
                 slopes = torch.autograd.grad(weighted, of, materialize_grads=True) if attached else ()
                 return [*(f.detach() for f in found), *slopes], ""
