@@ -44,8 +44,9 @@ def scripted(model: object) -> bool:
     It prepares itself at its first pass. If that is inside of torch.func.vmap, it takes parameters for constants ever
     after, and the network is trained no more; if not, torch fails there.
     """
+    kind = torch.jit.RecursiveScriptModule  # type: ignore[reportPrivateImportUsage]  (traced modules are no such)
     return isinstance(owner_of(model), torch.jit.ScriptFunction) or any(
-        isinstance(module, torch.jit.RecursiveScriptModule) for module in modules_of(model)
+        isinstance(module, kind) for module in modules_of(model)
     )
 
 
