@@ -114,6 +114,11 @@ class _Errors:
         found = {seed: looks.error_at(way, measure, mark) for seed, way in ways.items()}
         return {seed: error for seed, error in found.items() if error is not None}
 
+    def has(self, metric: str) -> bool:
+        """Whether all runs that ended tell it: a mean over some of the seeds does not belong beside the others."""
+        ended = [set(self.last(engine, "l2_relative")) for engine in self.engines]
+        return any(ended) and [set(self.last(engine, metric)) for engine in self.engines] == ended
+
     def compared(self, engine: str) -> Seeds:
         """What claims are judged by: errors after equally many steps, as published; else those in the end."""
         return self.at(engine, "epoch", self.ends["epoch"]) if "epoch" in self.ends else self.last(engine)
@@ -137,7 +142,7 @@ def _tables(data: Data, problem: str, notes: Sequence[str]) -> list[Table]:
 
 def _in_the_end(data: Data, found: _Errors, problem: str, notes: Sequence[str]) -> Table:
     theirs = published(f"table-{problem}")
-    shown = [metric for metric in METRICS if any(found.last(engine, metric) for engine in found.engines)]
+    shown = [metric for metric in METRICS if found.has(metric)]
     bold = {metric: best({engine: found.last(engine, metric) for engine in found.engines}) for metric in shown}
     lines = []
     for engine in found.engines:
