@@ -72,11 +72,9 @@ class Isolated(Pointwise, ABC):
         """
         numbers = torch.arange(len(self.context), device=self.context.device)
         numbers = numbers if self.places is None else self.places
-        chosen = numbers[
-            samples
-            if isinstance(samples, slice | Tensor)
-            else torch.tensor(samples, dtype=torch.long, device=numbers.device)
-        ]
+        if not isinstance(samples, slice | Tensor):
+            samples = torch.tensor(samples, dtype=torch.long, device=numbers.device)
+        chosen = numbers[samples]
         if chosen.ndim != 1 or len(chosen) == 0:
             raise InputError("Samples are chosen by a slice or by a list of their numbers, with at least one in it.")
         some = type(self)(self.model, self.context, self.update_statistics, chosen, *self._options())

@@ -11,7 +11,7 @@ from functools import cache
 from dudx.errors import InputError
 from dudx.lab.names import held_in, look_up, made
 from dudx.lab.problems.base import Condition, Problem
-from dudx.lab.problems.machine import refuse_another_default
+from dudx.lab.problems.default_device import refuse_another_default
 
 __all__ = ["Condition", "Problem", "problem", "problems"]
 

@@ -17,10 +17,10 @@ from dudx.lab.problems.conditions.binding import Bound, bind
 from dudx.lab.problems.conditions.bound import Condition, Points, Sampler
 from dudx.lab.problems.conditions.frame import ALL, Frame, names_of
 from dudx.lab.problems.conditions.stated import Stated
+from dudx.lab.problems.default_device import refuse_another_default
 from dudx.lab.problems.doubts import doubts
 from dudx.lab.problems.geometry import Domain
 from dudx.lab.problems.imposing import imposed
-from dudx.lab.problems.machine import refuse_another_default
 from dudx.residual import Residual
 
 __all__ = ["Condition", "Points", "Problem", "Sampler", "Solution"]

@@ -6,7 +6,7 @@ import os
 
 from dudx.errors import InputError
 from dudx.lab.problems import Problem
-from dudx.lab.problems.machine import refuse_another_default
+from dudx.lab.problems.default_device import refuse_another_default
 from dudx.lab.run.networks import networks
 from dudx.lab.run.settings import Settings
 
