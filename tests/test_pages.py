@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
 from pathlib import Path
+
+from dudx.lab.paper.experiments import power
 
 ROOT = Path(__file__).parents[1]
 SCRIPT = ROOT / "docs" / "from_report.py"
@@ -16,6 +19,11 @@ def test_the_tables_of_the_readme_and_the_docs_are_those_of_the_report() -> None
     rows = [line for line in (ROOT / "README.md").read_text(encoding="utf-8").splitlines() if line.startswith("|")]
     assert "| topic | held | held in part | did not hold | undecided |" in rows
     assert sum(row in (ROOT / "results" / "report.md").read_text(encoding="utf-8").splitlines() for row in rows) >= 12
+
+
+def test_seeds_are_computed_for_as_many_claims_as_the_largest_part_tests() -> None:
+    report = (ROOT / "results" / "report.md").read_text(encoding="utf-8")
+    assert max(int(count) for count in re.findall(r"among the (\d+) tests of this part", report)) == power._CLAIMS
 
 
 def test_a_page_that_is_behind_is_noticed(tmp_path: Path) -> None:
