@@ -42,7 +42,7 @@ $(OLDEST)/.ready: pyproject.toml
 MINUTES ?= 5
 SEED ?= 0
 fuzz: $(READY)
-	OMP_NUM_THREADS=1 $(BIN)/python tests/fuzz.py --minutes $(MINUTES) --seed $(SEED)
+	OMP_NUM_THREADS=1 $(BIN)/python tests/support/fuzz.py --minutes $(MINUTES) --seed $(SEED)
 
 # Scripts of DeepXDE and PINA, before and after one line, in environments of their own. Some minutes.
 test-adapters: $(READY)
@@ -93,7 +93,7 @@ dist:
 	.venv-dist/bin/python -m pip install --quiet build twine
 	.venv-dist/bin/python -m build --outdir dist .
 	.venv-dist/bin/python -m twine check --strict dist/*
-	$(PYTHON) tests/installed.py dist
+	$(PYTHON) tests/support/installed.py dist
 
 bench: $(READY)
 	$(BIN)/python benchmarks/training_step.py

@@ -60,11 +60,11 @@ def main() -> None:
     options = parser.parse_args()
     if options.child:
         if options.as_torch_does:
-            from dudx.compile import graphs
+            from dudx.network import compiled_graph
 
-            graphs.without_trial_builds = contextlib.nullcontext  # type: ignore[assignment]
-            graphs.all_headers_read_before = contextlib.nullcontext  # type: ignore[assignment]
-            graphs.as_one_program = dict  # type: ignore[assignment]
+            compiled_graph.without_trial_builds = contextlib.nullcontext  # type: ignore[assignment]
+            compiled_graph.all_headers_read_before = contextlib.nullcontext  # type: ignore[assignment]
+            compiled_graph.as_one_program = dict  # type: ignore[assignment]
         print(json.dumps(first_call(options.child)))
         return
     with tempfile.TemporaryDirectory() as apart:

@@ -23,11 +23,11 @@ from torch import nn
 from torch.profiler import ProfilerActivity, profile, record_function
 
 import dudx
-from dudx.engines.base import Engine
+from dudx.engines.interface import Engine
+from dudx.gradients.rewind import Rewind
 from dudx.lab.problems.poisson import poisson
 from dudx.lab.run.networks import MLP
 from dudx.optim import LevenbergMarquardt, Term, linearize
-from dudx.optim.randomness import Rewind
 
 #: What counts as products of matrices and factorisations, by the names of torch's kernels.
 PRODUCTS = (

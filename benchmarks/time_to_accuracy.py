@@ -32,11 +32,11 @@ from rich.table import Table
 
 from dudx.engines import engines
 from dudx.lab import make_settings, storage, train
-from dudx.lab.paper.archive import Archive, write
 from dudx.lab.plots import COLOURS, figure
 from dudx.lab.problems import problem
-from dudx.lab.run.engines import engine_label
+from dudx.lab.run.engine_choice import engine_label
 from dudx.lab.run.metrics import percent
+from reproduction.archive import Archive, write
 
 MARKS = (10.0, 30.0, 60.0, 120.0, 300.0, 600.0)
 ENGINES = ("taylor", "ad", "fd", "efd", "sfd")

@@ -12,8 +12,8 @@ import torch
 from torch import Tensor
 
 import dudx
-from dudx.lab.paper.experiments.pictures import plain_log
 from dudx.lab.plots import COLOURS, figure
+from reproduction.experiments.pictures import plain_log
 
 IMAGES = Path(__file__).parent / "images"
 

@@ -1,4 +1,13 @@
-"""Every error the library raises on purpose: one sentence that says what is wrong and what to do."""
+"""Errors and warnings of the library, and the checks of arguments that raise them.
+
+Every error is one sentence that says what is wrong and what to do.
+"""
+
+from __future__ import annotations
+
+import math
+import numbers
+from collections.abc import Sequence
 
 
 def first_line(error: BaseException) -> str:
@@ -102,3 +111,37 @@ class SlowRuleWarning(UserWarning):
     ...     warnings.simplefilter("ignore", dudx.SlowRuleWarning)
     ...     slope = dudx.evaluate(lambda x: x.cumprod(1), torch.rand(5, 2), dudx.D(0), dudx.Taylor())
     """
+
+
+def positive_step(value: object, name: str = "step") -> float:
+    """A positive, finite number."""
+    if isinstance(value, bool) or not isinstance(value, numbers.Real):
+        raise InputError(f"The {name} must be a positive number; got {value!r}.")
+    number = float(value)
+    if not math.isfinite(number) or number <= 0:
+        raise InputError(f"The {name} must be positive and finite; got {number!r}.")
+    return number
+
+
+def difference_accuracy(value: object, side: str = "central") -> int:
+    """An even order of accuracy, or any for a stencil that looks one way."""
+    if isinstance(value, bool) or not isinstance(value, int) or value < 1 or (side == "central" and value % 2):
+        what = (
+            "central difference must be an even number, 2" if side == "central" else "one-sided one a whole number, 1"
+        )
+        raise InputError(f"The accuracy of a {what} or more; got {value!r}.")
+    return value
+
+
+def one_of(value: object, allowed: Sequence[str], name: str) -> str:
+    """One of a few words."""
+    if value not in allowed:
+        raise InputError(f"{name} must be one of {', '.join(map(repr, allowed))}; got {value!r}.")
+    return str(value)
+
+
+def whole_number(value: object, name: str, at_least: int = 1) -> int:
+    """Return a whole number that is not too small."""
+    if isinstance(value, bool) or not isinstance(value, numbers.Integral) or value < at_least:
+        raise InputError(f"{name} must be a whole number, {at_least} or more; got {value!r}.")
+    return int(value)

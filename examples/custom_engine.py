@@ -21,8 +21,8 @@ from torch import Tensor, nn
 from torch.func import functional_call
 
 import dudx
-from dudx.checks import Model
 from dudx.lab import Dirichlet, Initial, Interval, Problem
+from dudx.network.model_checks import Model
 from dudx.operators import Operator, Partial, Term
 
 

@@ -6,6 +6,7 @@ from functools import partial
 
 import pytest
 import torch
+from fixtures import dudx, script, smoke
 from hypothesis import settings
 
 # A shell that starts the tests in the background lets them ignore Ctrl-C, which some of them are about.
@@ -57,6 +58,15 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: object) -> object:
 
 def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line("markers", "slow: takes seconds, by processes of its own or by much work; -m 'not slow'")
+
+
+__all__ = ["dudx", "script", "smoke"]
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    for item in items:
+        if "smoke" in getattr(item, "fixturenames", ()):
+            item.add_marker(pytest.mark.slow)
 
 
 def pytest_collection_finish() -> None:

@@ -24,14 +24,14 @@ import torch
 from deepxde.gradients import gradients_reverse
 from torch import Tensor
 
-from dudx.adapters.columns import Columns, beside, fields_of
-from dudx.adapters.served import must_agree, runs_as_before, with_parameters
+from dudx.adapters.output_columns import Columns, beside, fields_of
+from dudx.adapters.serving import must_agree, runs_as_before, with_parameters
 from dudx.engines.autodiff import AD
-from dudx.engines.base import Engine
-from dudx.engines.taylor.engine import Taylor
+from dudx.engines.interface import Engine
+from dudx.engines.taylor.taylor_engine import Taylor
 from dudx.errors import InputError
-from dudx.fields import Field
-from dudx.residual import Residual
+from dudx.residual.field import Field
+from dudx.residual.residual_function import Residual
 
 #: The kinds of data whose points are those of the conditions followed by those of the equation.
 _DATA = (deepxde.data.PDE, deepxde.data.TimePDE)

@@ -27,15 +27,15 @@ from pina._src.solver.mixin.gradient_enhanced_mixin import GradientEnhancedMixin
 from pina._src.solver.mixin.single_model_mixin import SingleModelMixin
 from torch import Tensor
 
-from dudx.adapters.labels import of_plain_points
+from dudx.adapters.labelled_points import of_plain_points
 from dudx.adapters.pina_fields import EquationOfFields, columns_in
-from dudx.adapters.pina_noted import EquationWithDerivatives, Noted, OtherRequestError, Wanted
-from dudx.adapters.served import must_agree, runs_as_before
-from dudx.compile.graphs import CompilationWarning
+from dudx.adapters.pina_recorded import EquationWithDerivatives, Noted, OtherRequestError, Wanted
+from dudx.adapters.serving import must_agree, runs_as_before
 from dudx.engines.autodiff import AD
-from dudx.engines.base import Engine
-from dudx.engines.taylor.engine import Taylor
+from dudx.engines.interface import Engine
+from dudx.engines.taylor.taylor_engine import Taylor
 from dudx.errors import InputError
+from dudx.network.compiled_graph import CompilationWarning
 from dudx.network.sandbox import output_of, unobserved
 
 

@@ -18,11 +18,11 @@ from pina._src.core import operator as operators
 from pina._src.equation.base_equation import BaseEquation
 from torch import Tensor
 
-from dudx.adapters.named import Named, columns_of
-from dudx.adapters.served import with_parameters
-from dudx.engines.base import Engine
-from dudx.fields import Field
-from dudx.residual import Residual
+from dudx.adapters.named_fields import Named, columns_of
+from dudx.adapters.serving import with_parameters
+from dudx.engines.interface import Engine
+from dudx.residual.field import Field
+from dudx.residual.residual_function import Residual
 
 
 class EquationOfFields:

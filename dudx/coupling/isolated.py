@@ -10,8 +10,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from dudx.checks import Model
 from dudx.errors import InputError
+from dudx.network.model_checks import Model
 from dudx.network.modules import kind
 from dudx.network.pointwise import Pointwise, itself, unbound
 

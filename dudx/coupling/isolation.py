@@ -12,18 +12,19 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
-from dudx import checks
-from dudx.checks import Model
-from dudx.compile.around import uncompiled
-from dudx.coupling.exact import Exact
+from dudx.backend import tensor_checks
+from dudx.backend.outer_compile import uncompiled
+from dudx.coupling.exact_isolation import Exact
 from dudx.coupling.isolated import Isolated
 from dudx.coupling.one_pass import OnePass
 from dudx.coupling.passes import MIXING, mixing_rule
 from dudx.coupling.verification import one_pass_is_exact, verified, what_is_left_out
+from dudx.engines.registry import modules_in
 from dudx.errors import CoupledModelError, InputError
-from dudx.network.meetings import Found, looked_at
+from dudx.network import model_checks
+from dudx.network.model_checks import Model
+from dudx.network.probe_schedule import Found, looked_at
 from dudx.network.slices import slicing
-from dudx.registry import modules_in
 
 __all__ = ["MIXING", "Isolated", "frozen", "isolate", "mixing_rule"]
 
@@ -114,8 +115,8 @@ def _looked_at(isolated: OnePass, purpose: str, look: Callable[[OnePass], Found]
 
 
 def _checked(model: Model, context: Tensor) -> Tensor:
-    context = checks.points(context)
-    checks.model(model, context)
+    context = tensor_checks.points(context)
+    model_checks.model(model, context)
     if len(context) < 2:
         raise InputError("A context needs at least two samples; a single one has no others to be isolated from.")
     if len(context) < slicing():

@@ -13,11 +13,11 @@ import torch
 from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode, resolve_name
 
-from dudx import checks
-from dudx.checks import Model
-from dudx.kernels import SlowAttention
+from dudx.backend.differentiable_kernels import SlowAttention
+from dudx.network import model_checks
+from dudx.network.model_checks import Model
 from dudx.network.modules import kind
-from dudx.network.probes import difference, moves, rounding
+from dudx.network.probe_rows import difference, moves, rounding
 from dudx.network.sandbox import unobserved
 
 #: How many rows to look at: a prime that hardly any layer has as its width, as the axis of the samples is known by its
@@ -156,7 +156,7 @@ class _Watch(TorchFunctionMode):
             stack.enter_context(SlowAttention())  # fused kernels pass over the modules inside a layer
             stack.enter_context(unobserved(self.model))
             stack.enter_context(self)
-            checks.forward(self.model, x.clone())
+            model_checks.forward(self.model, x.clone())
 
     def _hooks(self, name: str) -> tuple[Callable[..., Any], Callable[..., Any]]:
         """What goes into a module and comes out: a change that no function has shown, its caller's or its code made."""

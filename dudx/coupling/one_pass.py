@@ -8,13 +8,13 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from dudx.checks import Model
 from dudx.coupling.isolated import Isolated
 from dudx.coupling.passes import ContextPass, QueryPass
-from dudx.coupling.rows import QueryRows
+from dudx.coupling.query_rows import QueryRows
 from dudx.errors import InputError
-from dudx.network.given import Given
+from dudx.network.model_checks import Model
 from dudx.network.sandbox import untracked_statistics
+from dudx.network.with_data import Given
 
 
 class OnePass(Isolated):

@@ -8,9 +8,9 @@ from typing import Any
 import torch
 from torch.overrides import TorchFunctionMode
 
-from dudx.coupling.rows import ContextCall, QueryRows
+from dudx.backend.differentiable_kernels import called
+from dudx.coupling.query_rows import ContextCall, QueryRows
 from dudx.errors import UnsupportedError
-from dudx.kernels import called
 
 #: What to do instead of a torch function that mixes rows: called with the rows and the function's arguments.
 MIXING: dict[object, Callable[..., Any]] = {}

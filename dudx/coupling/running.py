@@ -9,11 +9,12 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from dudx import checks
-from dudx.checks import Model
+from dudx.backend import tensor_checks
+from dudx.backend.private_torch import BatchNorm
 from dudx.errors import InputError
+from dudx.network import model_checks
+from dudx.network.model_checks import Model
 from dudx.network.modules import modules_of
-from dudx.private_torch import BatchNorm
 
 
 @contextlib.contextmanager
@@ -49,7 +50,7 @@ def running_statistics(model: Model, x: Tensor | None = None) -> Iterator[Model]
         layer.eval()
     try:
         if x is not None:
-            _update(model, checks.points(x), layers)
+            _update(model, tensor_checks.points(x), layers)
         yield model
     finally:
         for layer in layers:
@@ -60,7 +61,7 @@ def _update(model: Model, x: Tensor, layers: list[BatchNorm]) -> None:
     hooks = [layer.register_forward_pre_hook(_follow) for layer in layers]
     try:
         with torch.enable_grad():  # which a network that differentiates in its forward needs
-            checks.forward(model, x.detach())
+            model_checks.forward(model, x.detach())
     finally:
         for hook in hooks:
             hook.remove()

@@ -9,16 +9,16 @@ from collections.abc import Iterator
 import torch
 from torch import Tensor
 
-from dudx import checks
-from dudx.checks import Model
-from dudx.coupling.exact import Exact
+from dudx.backend.differentiable_kernels import SlowAttention
+from dudx.coupling.exact_isolation import Exact
 from dudx.coupling.isolated import Isolated
 from dudx.coupling.mixing import ROWS, mixing_calls
 from dudx.coupling.one_pass import OnePass
 from dudx.coupling.passes import MIXING
 from dudx.errors import CoupledModelError, InputError, UnsupportedError, first_line
-from dudx.kernels import SlowAttention
-from dudx.network.probes import GOLDEN, at_rest, difference, rounding
+from dudx.network import model_checks
+from dudx.network.model_checks import Model
+from dudx.network.probe_rows import GOLDEN, at_rest, difference, rounding
 from dudx.network.sandbox import unobserved, without_graph
 
 # At how many samples, moved along how many axes, an approximation is compared with the truth.
@@ -98,7 +98,7 @@ def _output(network: Model, x: Tensor, seed: int = 0) -> Tensor:
     """The output of the network, isolated or not, with nothing of the pass left behind."""
     model = network.model if isinstance(network, Isolated) else network
     with unobserved(model, seed), SlowAttention():
-        return checks.forward(network, x.clone()).detach()
+        return model_checks.forward(network, x.clone()).detach()
 
 
 def _compare(isolated: OnePass) -> None:

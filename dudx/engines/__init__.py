@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from functools import cache
 
-from dudx.engines.base import Engine
-from dudx.registry import modules_in
+from dudx.engines.interface import Engine
+from dudx.engines.registry import modules_in
 
 
 @cache

@@ -11,12 +11,12 @@ from typing import Any, Self
 import torch
 from torch import Generator, Tensor, nn
 
-from dudx.checks import Model
 from dudx.engines.autodiff import AD
-from dudx.engines.base import Engine, Prepared, RowsPerPoint
-from dudx.engines.meeting import sound_derivatives
-from dudx.engines.taylor.engine import Taylor
+from dudx.engines.first_use import sound_derivatives
+from dudx.engines.interface import Engine, Prepared, RowsPerPoint
+from dudx.engines.taylor.taylor_engine import Taylor
 from dudx.errors import InputError, UnsupportedError
+from dudx.network.model_checks import Model
 from dudx.network.modules import owner_of
 from dudx.network.sandbox import unobserved
 from dudx.operators import Directional, Operator, fitting

@@ -10,15 +10,16 @@ from functools import lru_cache
 import torch
 from torch import Tensor
 
-from dudx import checks
-from dudx.checks import Model
-from dudx.engines.base import Engine, RowsPerPoint, in_common_format
-from dudx.engines.graph import differentiable_output, refuse_what_is_hidden, too_often
+from dudx import errors
+from dudx.backend.differentiable_kernels import differentiable_kernels
+from dudx.backend.private_torch import transforms_active
+from dudx.engines.autograd_graph import differentiable_output, refuse_what_is_hidden, too_often
+from dudx.engines.interface import Engine, RowsPerPoint, in_common_format
 from dudx.errors import InputError, UnsupportedError, first_line
-from dudx.kernels import differentiable_kernels
-from dudx.network.observing import LOOKING
+from dudx.network import model_checks
+from dudx.network.model_checks import Model
+from dudx.network.observation import LOOKING
 from dudx.operators import Directional, Operator, Partial, Term, fitting, orders_of
-from dudx.private_torch import transforms_active
 
 Axes = tuple[int, ...]
 
@@ -63,7 +64,7 @@ class AD(Engine):
         return cls(coupled=coupled)
 
     def __post_init__(self) -> None:
-        checks.choice(self.coupled, ("refuse", "ignore"), "coupled")
+        errors.one_of(self.coupled, ("refuse", "ignore"), "coupled")
         if self.together not in (None, True, False):
             raise InputError(f"together is True, False, or None for what is faster; got {self.together!r}.")
 
@@ -71,7 +72,7 @@ class AD(Engine):
         operators = tuple(operators)
         order = max(orders_of(operators), default=0)
         if not order:
-            u = checks.forward(model, x.clone())
+            u = model_checks.forward(model, x.clone())
             return in_common_format([sum(operator.terms.values()) * u for operator in operators], x.dtype, u.dtype)
         if transforms_active():
             return _in_transform(model, x, operators)
@@ -111,13 +112,13 @@ def _in_transform(model: Model, x: Tensor, operators: tuple[Operator, ...]) -> l
         return lambda x: gradient(x)[:, term.axes[number]]
 
     def derived(column: int, term: Term) -> Tensor:
-        function: Model = lambda x: checks.forward(model, x)[:, column]  # noqa: E731
+        function: Model = lambda x: model_checks.forward(model, x)[:, column]  # noqa: E731
         for number in range(term.order):
             function = once(function, term, number)
         return function(x)
 
     with differentiable_kernels():
-        u = checks.forward(model, x)
+        u = model_checks.forward(model, x)
         return [
             torch.stack(
                 [

@@ -10,11 +10,11 @@ from typing import Any, Self
 import torch
 from torch import Tensor
 
-from dudx import checks
-from dudx.checks import Model
-from dudx.engines.base import Engine, RowsPerPoint
-from dudx.engines.meeting import sound_derivatives
+from dudx.backend import tensor_checks
+from dudx.engines.first_use import sound_derivatives
+from dudx.engines.interface import Engine, RowsPerPoint
 from dudx.errors import InputError
+from dudx.network.model_checks import Model
 from dudx.network.pointwise import samples_of
 from dudx.operators import Directional, Operator, Partial, Term, at_rows, fitting
 
@@ -127,7 +127,7 @@ class Where(Combination):
         holds = self._holds(x)
         together = samples_of(model) > 1
         # A part of the batch would be another batch, or one of a size that is not known.
-        if together or self.coupled != "refuse" or not checks.readable(x):
+        if together or self.coupled != "refuse" or not tensor_checks.readable(x):
             both = [sound_derivatives(part, model, x, operators) for part in self.parts]
             return [torch.where(holds.unsqueeze(1), a, b) for a, b in zip(*both, strict=True)]
         places = [holds.nonzero().flatten(), (~holds).nonzero().flatten()]

@@ -8,12 +8,12 @@ from dataclasses import dataclass, field, replace
 import torch
 from torch import Generator, Tensor
 
-from dudx import checks
-from dudx.checks import Model
+from dudx import errors
 from dudx.engines.autodiff import AD
-from dudx.engines.base import Engine, RowsPerPoint
-from dudx.engines.meeting import sound_derivatives
+from dudx.engines.first_use import sound_derivatives
+from dudx.engines.interface import Engine, RowsPerPoint
 from dudx.errors import InputError, UnsupportedError
+from dudx.network.model_checks import Model
 from dudx.operators import Along, D, Directional, Operator, Term, fitting
 
 #: Which neighbours each scheme takes for a first derivative, in steps.
@@ -59,8 +59,8 @@ class CAN(Engine):
         return cls(inner=AD(coupled=coupled))
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "step", checks.step(self.step))
-        checks.choice(self.scheme, tuple(_NEIGHBOURS), "scheme")
+        object.__setattr__(self, "step", errors.positive_step(self.step))
+        errors.one_of(self.scheme, tuple(_NEIGHBOURS), "scheme")
         if not isinstance(self.inner, Engine):
             raise InputError(f"CAN takes first derivatives by an engine such as dudx.AD(); got {self.inner!r}.")
         # A batch that moved as a whole is another batch for a coupled network, so that no inner engine is right then.

@@ -8,17 +8,18 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from dudx import checks
-from dudx.checks import Model
+from dudx import errors
+from dudx.backend.differentiable_kernels import differentiable_kernels
+from dudx.backend.private_torch import transforms_active
 from dudx.engines.autodiff import reverse_derivatives
-from dudx.engines.base import Engine, in_common_format
-from dudx.engines.graph import refuse_what_is_hidden
+from dudx.engines.autograd_graph import refuse_what_is_hidden
+from dudx.engines.interface import Engine, in_common_format
 from dudx.errors import InputError, UnsupportedError
-from dudx.kernels import differentiable_kernels
-from dudx.network.batches import batches_at_once, on_each, one_moved
+from dudx.network import model_checks
+from dudx.network.model_checks import Model
 from dudx.network.sandbox import untracked_statistics
+from dudx.network.single_moves import batches_at_once, on_each, one_moved
 from dudx.operators import Operator, at_rows, orders_of
-from dudx.private_torch import transforms_active
 
 
 @dataclass(frozen=True)
@@ -49,7 +50,7 @@ class PerSampleAD(Engine):
     chunk: int | None = None
 
     def __post_init__(self) -> None:
-        checks.choice(self.method, ("vectorised", "loop"), "method")
+        errors.one_of(self.method, ("vectorised", "loop"), "method")
         if self.chunk is not None and (not isinstance(self.chunk, int) or self.chunk < 1):
             raise InputError(f"chunk must be a whole number, 1 or more; got {self.chunk!r}.")
 
@@ -67,7 +68,7 @@ class PerSampleAD(Engine):
         for i in range(len(x)):
             own = _own(x[i])
             with differentiable_kernels(tracking=False):
-                u = checks.forward(model, torch.cat([x[:i], own.unsqueeze(0), x[i + 1 :]]))[i]
+                u = model_checks.forward(model, torch.cat([x[:i], own.unsqueeze(0), x[i + 1 :]]))[i]
             refuse_what_is_hidden(u, order)
             values = reverse_derivatives(u, own, at_rows(operators, i), differentiable=differentiable)
             values = values if u.dtype == x.dtype else in_common_format(values, x.dtype, u.dtype)

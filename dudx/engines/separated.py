@@ -9,13 +9,14 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from dudx import checks
-from dudx.checks import Model
-from dudx.engines.base import Engine, RowsPerPoint
-from dudx.engines.meeting import sound_derivatives
-from dudx.engines.nodal.base import Axes, refused, same_points, written_out
-from dudx.engines.taylor.engine import Taylor
+from dudx.backend import tensor_checks
+from dudx.engines.first_use import sound_derivatives
+from dudx.engines.interface import Engine, RowsPerPoint
+from dudx.engines.nodal.nodal_engine import Axes, refused, same_points, written_out
+from dudx.engines.taylor.taylor_engine import Taylor
 from dudx.errors import InputError, UnsupportedError
+from dudx.network import model_checks
+from dudx.network.model_checks import Model
 from dudx.operators import D, Directional, Operator
 
 #: The rows at which it is checked that a network is what its factors say.
@@ -71,7 +72,7 @@ class Separated(Engine):
         points = self.points
         if x.shape != points.shape or (not x.is_meta and not same_points(x, points)):
             raise refused(self, len(points))
-        if checks.moves(x):
+        if tensor_checks.moves(x):
             raise UnsupportedError("The grid of Separated is fixed; use points without requires_grad, or dudx.AD().")
         factors = _factors(model, x.shape[1])
         outputs = self._checked(model, factors, x)
@@ -108,10 +109,10 @@ class Separated(Engine):
         """How many outputs there are, once the network is found to be what its factors say."""
         some = x[torch.linspace(0, len(x) - 1, min(_CHECKED, len(x)), device=x.device).long()]
         with torch.no_grad():
-            u = checks.forward(model, some.clone())
+            u = model_checks.forward(model, some.clone())
             product = torch.ones(1, dtype=x.dtype, device=x.device)
             for number, factor in enumerate(factors):
-                product = product * checks.forward(factor, some[:, number : number + 1].clone())
+                product = product * model_checks.forward(factor, some[:, number : number + 1].clone())
             if product.shape[1] % u.shape[1] == 0:
                 sums = product.unflatten(1, (-1, u.shape[1])).sum(1)
                 # Sums of many products, each in another order than the network's own.

@@ -8,11 +8,12 @@ from dataclasses import dataclass, field
 import torch
 from torch import Generator, Tensor
 
-from dudx import checks
-from dudx.checks import Model
-from dudx.engines.base import Engine, RowsPerPoint
-from dudx.engines.randomised import Pattern, terms_by_pattern, whole_number
+from dudx import errors
+from dudx.engines.interface import Engine, RowsPerPoint
+from dudx.engines.stochastic_taylor import Pattern, terms_by_pattern, whole_number
 from dudx.errors import InputError
+from dudx.network import model_checks
+from dudx.network.model_checks import Model
 from dudx.operators import Directional, Operator
 
 
@@ -53,9 +54,9 @@ class Stein(Engine):
         return cls(generator=generator, coupled=coupled)
 
     def __post_init__(self) -> None:
-        checks.step(self.sigma, "sigma of Stein")
+        errors.positive_step(self.sigma, "sigma of Stein")
         whole_number(self.samples, "samples")
-        checks.choice(self.coupled, ("refuse", "ignore"), "coupled")
+        errors.one_of(self.coupled, ("refuse", "ignore"), "coupled")
         if self.generator is not None and not isinstance(self.generator, Generator):
             raise InputError(f"The generator of Stein must be a torch.Generator; got {type(self.generator).__name__}.")
 
@@ -65,14 +66,14 @@ class Stein(Engine):
 
     def derivatives(self, model: Model, x: Tensor, operators: Sequence[Operator]) -> list[Tensor]:
         if not any(order for operator in operators for order in operator.orders):
-            u = checks.forward(model, x.clone())
+            u = model_checks.forward(model, x.clone())
             return [sum(operator.terms.values()) * u for operator in operators]
         device = x.device if self.generator is None else self.generator.device
         if x.is_meta:
             device = x.device
         z = torch.randn(self.samples, *x.shape, generator=None if x.is_meta else self.generator, device=device).to(x)
         rows = torch.cat([x.unsqueeze(0), x + self.sigma * z, x - self.sigma * z])
-        table = checks.forward(model, rows.view(-1, x.shape[1])).view(len(rows), len(x), -1)
+        table = model_checks.forward(model, rows.view(-1, x.shape[1])).view(len(rows), len(x), -1)
         u, above, below = table[0], table[1 : 1 + self.samples], table[1 + self.samples :]
         halves = ((above + below) / 2 - u, (above - below) / 2)  # the even and the odd part around the point
         results = []

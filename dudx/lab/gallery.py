@@ -20,10 +20,10 @@ from typing import Any
 
 from dudx.errors import DudxError, InputError
 from dudx.lab import storage
-from dudx.lab.names import said
+from dudx.lab.lookup import said
 from dudx.lab.problems import Problem
 from dudx.lab.run.metrics import percent
-from dudx.lab.solving.call import solve
+from dudx.lab.solving.solver import solve
 
 #: What a profile of the command stands for: minutes of CPU time for each problem, and settings.
 PROFILES: dict[str, tuple[float, dict[str, Any]]] = {

@@ -10,9 +10,9 @@ import torch
 from torch import Tensor, nn
 from torch.func import functional_call, vmap
 
+from dudx.backend.private_torch import transforms_active
 from dudx.errors import InputError
-from dudx.network.alike import difference
-from dudx.private_torch import transforms_active
+from dudx.network.same_structure import difference
 
 
 class Ensemble(nn.Module):

@@ -8,25 +8,25 @@ from collections.abc import Iterator
 import torch
 from torch import Tensor
 
-from dudx import checks
-from dudx.checks import Model
+from dudx.backend.private_torch import BatchNorm
 from dudx.errors import ModelError
+from dudx.network import model_checks
+from dudx.network.model_checks import Model
 from dudx.network.modules import modules_of
-from dudx.network.numbers import Kernels, OwnNumbers
-from dudx.private_torch import BatchNorm
+from dudx.network.random_numbers import Kernels, OwnNumbers
 
 
 def output_of(model: Model, rows: Tensor, seed: int = 0) -> Tensor:
     """The output without a graph and without a trace, also of a network that differentiates in its own forward."""
     try:
         with torch.no_grad(), unobserved(model, seed):
-            return checks.forward(model, rows.clone())
+            return model_checks.forward(model, rows.clone())
     except ModelError as failed:
         if failed.__cause__ is None:  # what it returned is wrong, and will be again
             raise
         try:  # a network that differentiates in its own forward needs a graph for it
             with torch.inference_mode(False), torch.enable_grad(), unobserved(model, seed):
-                return checks.forward(model, rows.clone().requires_grad_().clone()).detach()
+                return model_checks.forward(model, rows.clone().requires_grad_().clone()).detach()
         except Exception:
             raise failed from failed.__cause__
 
@@ -41,7 +41,7 @@ def without_graph(model: Model, x: Tensor) -> Iterator[Kernels]:
     with torch.no_grad():
         try:
             with kernels, unchanged_buffers(model):
-                checks.forward(model, x.clone())
+                model_checks.forward(model, x.clone())
             needed = False
         except ModelError as failed:  # if it fails with a graph too, it says so where it is used
             needed = failed.__cause__ is not None
@@ -63,7 +63,7 @@ def unobserved(model: Model, seed: int = 0) -> Iterator[OwnNumbers]:
 def unobserved_at_length(model: Model, rows: Tensor) -> Iterator[OwnNumbers]:
     """The same for much work: a network that draws nothing in a pass is left to run as fast as it can."""
     with torch.no_grad(), unobserved(model) as tried, contextlib.suppress(ModelError):
-        checks.forward(model, rows.clone())  # if it fails, it says so where it is used
+        model_checks.forward(model, rows.clone())  # if it fails, it says so where it is used
     with OwnNumbers() if tried.drawn else contextlib.nullcontext(OwnNumbers()) as numbers, unchanged_buffers(model):
         yield numbers
 

@@ -9,13 +9,13 @@ Example:
     True
 """
 
+from dudx.gradients.jacobian_rows import Jacobian
 from dudx.optim.balancing import Balance
 from dudx.optim.broyden import SelfScaledBroyden
-from dudx.optim.jacobian import jacobian, linearize
+from dudx.optim.damping_search import Step
 from dudx.optim.levenberg_marquardt import LevenbergMarquardt
-from dudx.optim.rows import Jacobian
-from dudx.optim.search import Step
 from dudx.optim.terms import FunctionTerm, LeastSquares, Term
+from dudx.residual.jacobian import jacobian, linearize
 
 __all__ = [
     "Balance",

@@ -11,10 +11,10 @@ from collections.abc import Iterator, Sequence
 import torch
 from torch import Tensor
 
-from dudx import checks
+from dudx import errors
 from dudx.errors import InputError
-from dudx.optim.rows import Jacobian
-from dudx.optim.solvers import Reduce
+from dudx.gradients.jacobian_rows import Jacobian
+from dudx.optim.step_solvers import Reduce
 from dudx.optim.terms import LeastSquares
 
 
@@ -29,7 +29,7 @@ class Balance:
     def __init__(self, rate: float = 0.1, by: str = "mean"):
         if isinstance(rate, bool) or not isinstance(rate, int | float) or not 0 < rate <= 1:
             raise InputError(f"The rate of the weights is a number above 0, at most 1; got {rate!r}.")
-        self.rate, self.by = float(rate), checks.choice(by, ("mean", "median"), "by")
+        self.rate, self.by = float(rate), errors.one_of(by, ("mean", "median"), "by")
         #: Smoothed mean squared row lengths, in the order of the equations; empty before the first step.
         self.lengths = torch.zeros(0, dtype=torch.float64, device="cpu")
 

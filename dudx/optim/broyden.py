@@ -9,8 +9,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from dudx.backend.private_torch import strong_wolfe
 from dudx.errors import InputError
-from dudx.private_torch import strong_wolfe
 
 #: A change of the gradient along a step that is no larger than this share of the two's lengths says nothing.
 _CURVATURE = 1e-10

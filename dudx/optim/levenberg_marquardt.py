@@ -10,15 +10,15 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from dudx import checks
+from dudx import errors
 from dudx.errors import InputError, ModelError
+from dudx.gradients.rewind import Rewind
 from dudx.optim.balancing import Balance
-from dudx.optim.conjugate import Free
-from dudx.optim.jacobian import checked_parameters
-from dudx.optim.randomness import Rewind
-from dudx.optim.search import Damping, Memory, Search, Step
-from dudx.optim.solvers import Kernel, Normal, Reduce, Solver, Workspace
+from dudx.optim.conjugate_gradients import Free
+from dudx.optim.damping_search import Damping, Memory, Search, Step
+from dudx.optim.step_solvers import Kernel, Normal, Reduce, Solver, Workspace
 from dudx.optim.terms import LeastSquares, as_terms, tamed
+from dudx.residual.jacobian import checked_parameters
 
 
 class LevenbergMarquardt:
@@ -79,20 +79,22 @@ class LevenbergMarquardt:
         reduce: Reduce | None = None,
     ):
         self.parameters = checked_parameters(parameters)
-        self._damping = Damping(checks.step(damping, "damping"), checks.step(floor, "floor"), bool(adapt))
+        self._damping = Damping(
+            errors.positive_step(damping, "damping"), errors.positive_step(floor, "floor"), bool(adapt)
+        )
         if isinstance(memory, bool) or not isinstance(memory, int | float) or not 0 <= memory < 1:
             raise InputError(f"The memory is the share of the past that is kept, from 0 to below 1; got {memory!r}.")
         for name, number in (("tries", tries), ("iterations", iterations), ("dense", dense)):
             if isinstance(number, bool) or not isinstance(number, int) or number < 1:
                 raise InputError(f"{name} must be a whole number, 1 or more; got {number!r}.")
-        checks.choice(solver, ("auto", "normal", "kernel", "free"), "solver")
+        errors.one_of(solver, ("auto", "normal", "kernel", "free"), "solver")
         self._sizes = [parameter.numel() for parameter in self.parameters]
         if reduce is not None and solver == "kernel":
             raise InputError("A kernel pairs samples, which processes do not share; use solver='normal' or 'free'.")
         self.solver, self.dense, self.tries = solver, dense, tries
         self._memory = Memory(float(memory))
         self.acceleration = acceleration if acceleration is None else bool(acceleration)
-        self.iterations, self.tolerance = iterations, checks.step(tolerance, "tolerance")
+        self.iterations, self.tolerance = iterations, errors.positive_step(tolerance, "tolerance")
         self.balance = Balance() if balance is None else balance
         self._reduce: Reduce = reduce or (lambda tensor: tensor)
         self._alone = reduce is None

@@ -9,14 +9,14 @@ from typing import Protocol, cast, runtime_checkable
 import torch
 from torch import Tensor
 
-from dudx.checks import Model
-from dudx.engines.base import Engine
+from dudx.engines.interface import Engine
 from dudx.errors import InputError
-from dudx.optim.jacobian import linearize
-from dudx.optim.linearization import Function, linearized
-from dudx.optim.randomness import Rewind, generators_of
-from dudx.optim.rows import Jacobian
-from dudx.residual import Residual
+from dudx.gradients.jacobian_rows import Jacobian
+from dudx.gradients.linearization import Function, linearized
+from dudx.gradients.rewind import Rewind, generators_of
+from dudx.network.model_checks import Model
+from dudx.residual.jacobian import linearize
+from dudx.residual.residual_function import Residual
 
 
 @runtime_checkable

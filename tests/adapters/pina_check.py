@@ -17,7 +17,7 @@ from pina_problems import SOLVERS
 import dudx
 import dudx.adapters.pina as faster
 from dudx.adapters.pina_fields import EquationOfFields
-from dudx.adapters.served import AdapterWarning
+from dudx.adapters.serving import AdapterWarning
 
 torch.set_num_threads(1)
 

@@ -1,5 +1,5 @@
 import pytest
-from adapters.running import reports
+from running import reports
 
 #: Served by an exact engine, compiled.
 EXACT = ["burgers", "few conditions", "poisson", "euler beam", "kovasznay", "inverse", "helmholtz", "AD"]

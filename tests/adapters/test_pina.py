@@ -1,5 +1,5 @@
 import pytest
-from adapters.running import reports
+from running import reports
 
 EXACT = [
     "burgers",

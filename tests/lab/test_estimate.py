@@ -13,7 +13,7 @@ from dudx.errors import InputError
 from dudx.lab import Dirichlet, Interface
 from dudx.lab.problems import Condition, Problem
 from dudx.lab.problems.geometry import Interval
-from dudx.lab.run.estimate import _asked, estimate
+from dudx.lab.run.error_estimate import _asked, estimate
 from dudx.lab.run.networks import MLP
 from dudx.optim import LevenbergMarquardt, Term
 

@@ -16,8 +16,8 @@ from torch import nn
 from dudx.errors import InputError
 from dudx.lab import make_settings, solve, storage, train
 from dudx.lab.problems import problem as problem_named
+from dudx.lab.run.multi_seed import Together
 from dudx.lab.run.settings import Settings
-from dudx.lab.run.together import Together
 from dudx.lab.run.trainer import Trainer
 
 #: Differences divide by steps and their squares, and so does rounding.

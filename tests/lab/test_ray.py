@@ -19,7 +19,7 @@ from dudx.lab import train
 from dudx.lab.locks import locked
 from dudx.lab.run.settings import make_settings
 from dudx.lab.sweep import Run, grid, ray_workers, run_sweep
-from dudx.lab.sweep.runs import execute
+from dudx.lab.sweep.sweep_run import execute
 
 pytestmark = pytest.mark.slow
 

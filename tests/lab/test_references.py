@@ -15,18 +15,18 @@ from dudx.lab.problems.references import (
     SOURCES,
     Reference,
     Refinement,
-    burgers,
-    heat,
-    poisson,
+    burgers_reference,
+    heat_reference,
+    poisson_reference,
     rebuild,
     reference,
     refinement_table,
 )
-from dudx.lab.problems.references.base import refinement_rows, relative_difference
 from dudx.lab.problems.references.elements import Plate, hole_facets, outer_facets, triangulated
 from dudx.lab.problems.references.nodal import Nodes
+from dudx.lab.problems.references.reference_source import refinement_rows, relative_difference
 
-PLATES = {"poisson": (poisson.QUARTER, 0.04), "heat": (heat.QUARTER, 1.0)}
+PLATES = {"poisson": (poisson_reference.QUARTER, 0.04), "heat": (heat_reference.QUARTER, 1.0)}
 every_name = pytest.mark.parametrize("name", SOURCES)
 
 
@@ -95,8 +95,8 @@ def test_an_unknown_name_is_answered_with_the_nearest() -> None:
 def by_the_trapezoidal_rule(x: float, t: float) -> float:
     """Cole–Hopf with the plainest of quadratures, which converges exponentially for such integrands."""
     z = np.linspace(-25, 25, 40_001)
-    y = math.pi * (x - 2 * math.sqrt(burgers.NU * t) * z)
-    exponent = -np.cos(y) / (2 * math.pi * burgers.NU) - z**2
+    y = math.pi * (x - 2 * math.sqrt(burgers_reference.NU * t) * z)
+    exponent = -np.cos(y) / (2 * math.pi * burgers_reference.NU) - z**2
     density = np.exp(exponent - exponent.max())
     return -float(density @ np.sin(y) / density.sum())
 
@@ -121,7 +121,7 @@ def test_burgers_solves_its_equation(solutions: dict[str, Reference]) -> None:
 
     u_t, u_x = (at(0, 1) - at(0, -1)) / (2 * step), (at(1, 0) - at(-1, 0)) / (2 * step)
     u_xx = (at(1, 0) - 2 * at(0, 0) + at(-1, 0)) / step**2
-    assert np.abs(u_t + at(0, 0) * u_x - burgers.NU * u_xx).max() < 1e-5
+    assert np.abs(u_t + at(0, 0) * u_x - burgers_reference.NU * u_xx).max() < 1e-5
 
 
 def test_burgers_starts_as_a_sine_and_is_odd(solutions: dict[str, Reference]) -> None:
@@ -175,7 +175,7 @@ def test_a_mesh_too_coarse_for_its_holes_is_refused() -> None:
 
 
 def test_quadratic_functions_are_interpolated_exactly_in_straight_triangles_and_closely_in_curved_ones() -> None:
-    plate = poisson.QUARTER
+    plate = poisson_reference.QUARTER
     nodes = Nodes.of(triangulated(plate, 0.06))
     points = inside(plate.domain, 5000)
 
@@ -202,12 +202,12 @@ def observed_order(rows: list[Refinement]) -> float:
 
 
 def test_poisson_converges_at_third_order() -> None:
-    assert observed_order(poisson.refinements((0.08, 0.06, 0.04, 0.03, 0.015))) > 2.7
+    assert observed_order(poisson_reference.refinements((0.08, 0.06, 0.04, 0.03, 0.015))) > 2.7
 
 
 def test_a_finer_mesh_agrees_with_the_shipped_poisson(solutions: dict[str, Reference]) -> None:
-    nodes, values = poisson.solve(poisson.QUARTER, 0.015)
-    points = inside(poisson.QUARTER.domain, 10_000)
+    nodes, values = poisson_reference.solve(poisson_reference.QUARTER, 0.015)
+    points = inside(poisson_reference.QUARTER.domain, 10_000)
     # A whole order better than the 1e-4 that networks are scored to: this is what was measured, with room.
     assert relative_difference(solutions["poisson"](points)[:, 0], nodes.interpolated(values, points)) < 2e-5
     at_nodes = solutions["poisson"](nodes.places)[:, 0]
@@ -236,7 +236,7 @@ def test_poisson_is_harmonic(solutions: dict[str, Reference]) -> None:
 
 
 def test_the_whole_square_gives_what_its_quarter_gives(solutions: dict[str, Reference]) -> None:
-    nodes, values = poisson.solve(poisson.QUARTER.mirrored(), 0.06)
+    nodes, values = poisson_reference.solve(poisson_reference.QUARTER.mirrored(), 0.06)
     # The whole is meshed without regard to its symmetry; the tolerance is the error of so coarse a mesh.
     assert relative_difference(solutions["poisson"](nodes.places)[:, 0], values) < 4e-4
 
@@ -247,17 +247,17 @@ def test_the_whole_square_gives_what_its_quarter_gives(solutions: dict[str, Refe
 @pytest.fixture(scope="module")
 def heat_studied() -> tuple[tuple[float, ...], list[tuple[Nodes, np.ndarray]]]:
     sizes = (1.2, 0.9, 0.6, 0.35)
-    return sizes, [heat.solve(heat.QUARTER, h) for h in sizes]
+    return sizes, [heat_reference.solve(heat_reference.QUARTER, h) for h in sizes]
 
 
 def scored(nodes: Nodes, values: np.ndarray, points: np.ndarray) -> np.ndarray:
-    at_scored_times = np.isclose(heat.SNAPSHOTS[:, None], heat.SCORED_TIMES).any(axis=1)
+    at_scored_times = np.isclose(heat_reference.SNAPSHOTS[:, None], heat_reference.SCORED_TIMES).any(axis=1)
     return np.stack([nodes.interpolated(u, points) for u in values[at_scored_times]])
 
 
 def test_heat_converges_at_third_order(heat_studied: tuple) -> None:
     sizes, solved = heat_studied
-    points = inside(heat.QUARTER.domain, 2000)
+    points = inside(heat_reference.QUARTER.domain, 2000)
     found = [scored(nodes, values, points) for nodes, values in solved]
     rows = refinement_rows(sizes, [len(nodes.places) for nodes, _ in solved], found, dimension=2)
     assert observed_order(rows) > 2.7
@@ -266,8 +266,8 @@ def test_heat_converges_at_third_order(heat_studied: tuple) -> None:
 
 def test_a_finer_mesh_agrees_with_the_shipped_heat(heat_studied: tuple, solutions: dict[str, Reference]) -> None:
     nodes, values = heat_studied[1][-1]
-    points = inside(heat.QUARTER.domain, 2000)
-    everywhere = np.column_stack([np.tile(points, (31, 1)), np.repeat(heat.SCORED_TIMES, 2000)])
+    points = inside(heat_reference.QUARTER.domain, 2000)
+    everywhere = np.column_stack([np.tile(points, (31, 1)), np.repeat(heat_reference.SCORED_TIMES, 2000)])
     shipped = solutions["heat"](everywhere).reshape(31, 2000)
     # Measured: 5.6e-5 from a mesh of half the size.
     assert relative_difference(shipped, scored(nodes, values, points)) < 1e-4
@@ -275,8 +275,8 @@ def test_a_finer_mesh_agrees_with_the_shipped_heat(heat_studied: tuple, solution
 
 def test_heat_between_the_snapshots(solutions: dict[str, Reference], monkeypatch: pytest.MonkeyPatch) -> None:
     between = np.array([0.0125 * 5 / 8, 0.0375 + 0.1 / 16, 0.1125, 0.1375, 0.225, 0.3625, 1.05, 2.95])
-    monkeypatch.setattr(heat, "SNAPSHOTS", between)
-    nodes, values = heat.solve(heat.QUARTER, heat.SHIPPED_SIZE)
+    monkeypatch.setattr(heat_reference, "SNAPSHOTS", between)
+    nodes, values = heat_reference.solve(heat_reference.QUARTER, heat_reference.SHIPPED_SIZE)
     for t, expected in zip(between, values, strict=True):
         found = solutions["heat"](np.column_stack([nodes.places, np.full(len(nodes.places), t)]))[:, 0]
         # On the same mesh, so that only the interpolation in time is measured; coarser where u changes fast.
@@ -288,7 +288,7 @@ def test_heat_is_cold_at_first_and_never_colder(solutions: dict[str, Reference])
     assert u.values.min() == 0
     assert not u.values[u.points[:, 2] == 0].any()
     # No place is warmer than the warmest boundary would make it in the end.
-    assert u.values.max() < max(heat.HOLE_SOURCES.values())
+    assert u.values.max() < max(heat_reference.HOLE_SOURCES.values())
     assert len(np.unique(u.points[:, 2])) == 31
 
 
@@ -325,7 +325,7 @@ def test_holes_warm_their_surroundings_as_if_alone_at_first(
 def test_the_heat_in_the_plate_is_what_came_in(solutions: dict[str, Reference]) -> None:
     u = solutions["heat"]
     area = 384 - math.pi * (11 + 6 * 0.16)
-    points = inside(heat.QUARTER.domain, 2**14)
+    points = inside(heat_reference.QUARTER.domain, 2**14)
     at_the_end = u(np.column_stack([points, np.full(len(points), 3.0)])).mean() * area
     gauss, weights = np.polynomial.legendre.leggauss(40)
     root, root_weights = (gauss + 1) / 2, weights / 2
@@ -335,10 +335,10 @@ def test_the_heat_in_the_plate_is_what_came_in(solutions: dict[str, Reference]) 
         if isinstance(surface := piece.surface, Circle):
             angle = 2 * math.pi * np.arange(96) / 96
             places = np.array(surface.center) + surface.radius * np.stack([np.cos(angle), np.sin(angle)], axis=1)
-            place_weights, source = np.full(96, piece.length / 96), heat.HOLE_SOURCES[surface.radius]
+            place_weights, source = np.full(96, piece.length / 96), heat_reference.HOLE_SOURCES[surface.radius]
         else:
             places = np.array(surface.low) + root[:, None] * np.subtract(surface.high, surface.low)
-            place_weights, source = piece.length * root_weights, heat.OUTER_SOURCE
+            place_weights, source = piece.length * root_weights, heat_reference.OUTER_SOURCE
         everywhere = np.column_stack([np.tile(places, (len(t), 1)), np.repeat(t, len(places))])
         flux = source - u(everywhere).reshape(len(t), len(places))
         came_in += float(t_weights @ flux @ place_weights)
@@ -346,7 +346,7 @@ def test_the_heat_in_the_plate_is_what_came_in(solutions: dict[str, Reference]) 
 
 
 def test_the_whole_plate_gives_what_its_quarter_gives(solutions: dict[str, Reference]) -> None:
-    nodes, values = heat.solve(heat.QUARTER.mirrored(), 1.2)
+    nodes, values = heat_reference.solve(heat_reference.QUARTER.mirrored(), 1.2)
     last = np.column_stack([nodes.places, np.full(len(nodes.places), 3.0)])
     assert relative_difference(solutions["heat"](last)[:, 0], values[-1]) < 1e-3
 

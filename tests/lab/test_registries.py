@@ -14,24 +14,24 @@ from dudx import engines as engines_folder
 from dudx.engines import engines
 from dudx.errors import InputError
 from dudx.lab import make_settings, train
-from dudx.lab.paper import reproduction
-from dudx.lab.paper.experiments import experiments
-from dudx.lab.paper.experiments.base import Found
-from dudx.lab.paper.experiments.data import Data
-from dudx.lab.paper.experiments.profile import load
 from dudx.lab.problems import problem, problems
 from dudx.lab.run.networks import networks
 from dudx.lab.run.optimizers import optimizers
 from dudx.lab.run.trainer import Trainer
 from dudx.lab.sampling import samplings
-from dudx.lab.sweep.runs import execute
+from dudx.lab.sweep.sweep_run import execute
+from reproduction import runner
+from reproduction.experiments import experiments
+from reproduction.experiments.base import Found
+from reproduction.experiments.data import Data
+from reproduction.experiments.profile import load
 
 Add = Callable[[str, str, str], None]
 
 PROBLEM = """
 import numpy as np
 from dudx import Residual
-from dudx.lab.problems.base import Condition, Problem
+from dudx.lab.problems.problem import Condition, Problem
 from dudx.lab.problems.geometry import Interval
 
 DOMAIN = Interval(0.0, 1.0)
@@ -86,7 +86,7 @@ SAMPLING = Left
 ENGINE = """
 from dataclasses import dataclass
 from dudx.engines.autodiff import AD
-from dudx.engines.base import Engine
+from dudx.engines.interface import Engine
 
 @dataclass(frozen=True)
 class Another(Engine):
@@ -99,7 +99,7 @@ class Another(Engine):
         return AD().derivatives(model, x, operators)
 """
 EXPERIMENT = """
-from dudx.lab.paper.experiments.accuracy import experiment
+from reproduction.experiments.accuracy import experiment
 
 EXPERIMENT = experiment("parabola", 50, "Not in the paper.")
 """
@@ -168,7 +168,7 @@ def test_a_way_to_draw_points(add: Add) -> None:
 def test_an_experiment_of_a_new_problem_with_a_new_engine(add: Add, tmp_path: Path) -> None:
     add("dudx.lab.problems", "parabola", PROBLEM)
     add(engines_folder.__name__, "another", ENGINE)
-    add("dudx.lab.paper.experiments", "table_parabola", EXPERIMENT)
+    add("reproduction.experiments", "table_parabola", EXPERIMENT)
     experiment = experiments()["table-parabola"]
     assert list(experiments())[-1] == "table-parabola"
     profile = load("smoke")
@@ -177,8 +177,8 @@ def test_an_experiment_of_a_new_problem_with_a_new_engine(add: Add, tmp_path: Pa
         (engine, seed) for engine in ("ad", "fd", "taylor", "another") for seed in range(2)
     ]
     outcomes = [execute(run, tmp_path / "runs" / run.name) for run in runs[-2:]]
-    reproduction.collect(experiment, Found(outcomes, tmp_path / "runs"), tmp_path)
-    reproduction.present(experiment, tmp_path, tmp_path)
+    runner.collect(experiment, Found(outcomes, tmp_path / "runs"), tmp_path)
+    runner.present(experiment, tmp_path, tmp_path)
     text = (tmp_path / "tables" / "table-parabola.md").read_text()
     assert "A parabola: mean ± standard deviation" in text
     assert "| Another way |" in text

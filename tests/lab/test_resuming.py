@@ -16,7 +16,7 @@ from sweeps import wait_until
 from dudx.engines import engines
 from dudx.errors import InputError
 from dudx.lab import cli, make_settings, storage, train
-from dudx.lab.run.engines import engine_label
+from dudx.lab.run.engine_choice import engine_label
 from dudx.lab.run.settings import Settings
 
 SLOW_EPOCH = """
@@ -95,7 +95,7 @@ def test_other_optimizers_resume_bit_for_bit_too(
 @pytest.fixture
 def own(monkeypatch: pytest.MonkeyPatch) -> None:
     """The user's module can be imported, here and in processes that are started."""
-    here = str(Path(__file__).parent)
+    here = str(Path(__file__).parents[1] / "support")
     monkeypatch.syspath_prepend(here)
     monkeypatch.setenv("PYTHONPATH", os.pathsep.join(filter(None, [here, *sys.path])))
 

@@ -16,7 +16,7 @@ from dudx.lab.run.folder import LOCK, begin_run, packed, stored_settings, unpack
 from dudx.lab.run.settings import make_settings, to_toml
 from dudx.lab.run.trainer import Trainer
 from dudx.lab.sweep import grid, run_sweep
-from dudx.lab.sweep.runs import Run, execute, outcome
+from dudx.lab.sweep.sweep_run import Run, execute, outcome
 
 
 def test_the_state_of_a_folder(tmp_path: Path) -> None:

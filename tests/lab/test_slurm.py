@@ -8,8 +8,8 @@ import pytest
 
 from dudx.errors import InputError
 from dudx.lab.sweep import grid, run_sweep
-from dudx.lab.sweep.runs import execute
 from dudx.lab.sweep.slurm_workers import parsed
+from dudx.lab.sweep.sweep_run import execute
 
 TINY = {"width": 4, "depth": 1, "batch": 16, "boundary_batch": 8, "epochs": 3, "optimizer": "adam", "engine": "taylor"}
 

@@ -19,12 +19,12 @@ import dudx
 from dudx.errors import InputError
 from dudx.lab import Box, Data, Dirichlet, Disc, Initial, Interval, Problem, Solution, make_settings, solve
 from dudx.lab import gallery as galleries
-from dudx.lab.run.choosing import chosen
+from dudx.lab.run.default_settings import chosen
 from dudx.lab.run.networks.mlp import MLP
 from dudx.lab.run.noise import Noise
 from dudx.lab.run.objective import Objective
-from dudx.lab.solving import call, looks, windows
-from dudx.lab.solving.pictures import _without_outliers
+from dudx.lab.solving import solver, staged, time_windows
+from dudx.lab.solving.solution_pictures import _without_outliers
 
 F64 = torch.float64
 TINY = {"width": 6, "depth": 2, "batch": 60, "boundary_batch": 30, "initial_batch": 30, "quiet": True}
@@ -200,7 +200,7 @@ def test_what_solve_cannot_do_is_a_sentence() -> None:
 
 
 def test_windows_go_on_where_the_last_one_ended(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(windows, "_GOOD", 1e-2)
+    monkeypatch.setattr(time_windows, "_GOOD", 1e-2)
     solution = solve(decay(), minutes=2, windows=True, epochs=30, **TINY)  # steps end it, not time
     assert solution.result["windows"][0]["from"] == 0
     assert solution.result["windows"][-1]["to"] == 2
@@ -208,7 +208,7 @@ def test_windows_go_on_where_the_last_one_ended(monkeypatch: pytest.MonkeyPatch)
     assert solution.error(lambda t: 3 * np.exp(-t)) < 1e-2
     t = np.linspace(0, 2, 40)[:, None]
     model = solution.network
-    assert isinstance(model, windows.Windows)
+    assert isinstance(model, time_windows.Windows)
     for window, network in zip(solution.result["windows"], model.networks, strict=True):
         inside = (t[:, 0] > window["from"]) & (t[:, 0] < window["to"])
         assert np.allclose(solution(t[inside]), network(torch.from_numpy(t[inside])).detach().numpy())
@@ -219,7 +219,7 @@ def test_what_is_carried_over_is_the_value_and_its_derivative_in_time() -> None:
     conditions = [Initial(u=lambda x: torch.sin(x), u_t=0.0), Dirichlet(u=0.0)]
     problem = Problem(lambda u: u.tt - u.xx, ("x", "t"), Interval(0, math.pi) * Interval(0, 2), conditions)
     network = MLP(2, 1, 5, 2).double()
-    later = windows._window(problem, 1.0, 1.5, network)
+    later = time_windows._window(problem, 1.0, 1.5, network)
     assert later.domain.bounds == ((0.0, 1.0), (math.pi, 1.5))
     initial = next(condition for condition in later.conditions if condition.name == "initial")
     x, data = initial.sample(9, torch.Generator().manual_seed(0), torch.device("cpu"), F64)
@@ -227,17 +227,17 @@ def test_what_is_carried_over_is_the_value_and_its_derivative_in_time() -> None:
     value, slope = dudx.evaluate(network, x, [dudx.D(), dudx.D(1)], dudx.AD())
     assert torch.allclose(data["g_u"], value.detach())
     assert torch.allclose(data["g_u_t"], slope.detach())
-    assert windows.can_be_cut(problem)
-    assert not windows.can_be_cut(plate())
+    assert time_windows.can_be_cut(problem)
+    assert not time_windows.can_be_cut(plate())
     measured = Problem(lambda u: u.t + u, ("t",), Interval(0, 2), [Initial(u=1.0), Data([1.0], u=0.4)])
-    assert not windows.can_be_cut(measured)
+    assert not time_windows.can_be_cut(measured)
 
 
 @pytest.mark.parametrize("lost", [True, False])
 def test_windows_are_used_where_one_network_is_lost(lost: bool, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(call, "_LOOKS", ((1 / 8, -1.0 if lost else math.inf), (1.0, math.inf)))
-    monkeypatch.setattr(windows, "_GOOD", math.inf)
-    monkeypatch.setattr(looks, "_FIRST_STEPS", 8)
+    monkeypatch.setattr(solver, "_LOOKS", ((1 / 8, -1.0 if lost else math.inf), (1.0, math.inf)))
+    monkeypatch.setattr(time_windows, "_GOOD", math.inf)
+    monkeypatch.setattr(staged, "_FIRST_STEPS", 8)
     solution = solve(decay(), minutes=2, epochs=8, **TINY)
     assert ("windows" in solution.result) is lost
     assert solution.result["cpu_seconds"] > 0

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 from sweeps import epoch, wait_until
 
-from dudx.lab.run import progress
+from dudx.lab.run import run_progress
 
 ROOT = Path(__file__).parents[2]
 
@@ -67,8 +67,8 @@ def test_once_and_twice_in_a_training(tmp_path: Path) -> None:
 
 def test_the_time_left_leaves_compilation_out(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture) -> None:
     now = 0.0
-    monkeypatch.setattr(progress.time, "monotonic", lambda: now)
-    lines = progress.Lines("heat", "epoch", 100, 0)
+    monkeypatch.setattr(run_progress.time, "monotonic", lambda: now)
+    lines = run_progress.Lines("heat", "epoch", 100, 0)
     now = 60.0  # the first epoch waited for the compiler
     lines.update(1, {}, False)
     now = 80.0

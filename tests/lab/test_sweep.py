@@ -18,8 +18,8 @@ from sweeps import assert_same, control_c_when, epoch, wait_until
 from dudx.errors import InputError
 from dudx.lab import cli, storage, sweep, train
 from dudx.lab.run.settings import make_settings, parsed
-from dudx.lab.sweep import Run, grid, local_workers, run_sweep, table
-from dudx.lab.sweep.runs import Outcome, Work, execute, write_death
+from dudx.lab.sweep import Run, grid, local_workers, run_sweep, sweep_table
+from dudx.lab.sweep.sweep_run import Outcome, Work, execute, write_death
 
 DIVERGING = {"optimizer": "torch.optim:SGD", "learning_rate": 1e12, "schedule": "constant"}
 
@@ -256,17 +256,17 @@ def test_the_mean_is_over_what_finished() -> None:
         return Outcome(f"{seed}", settings.model_copy(update={"seed": seed}), status, result)
 
     outcomes = [run(0, "finished", 0.1), run(1, "finished", 0.3), run(2, "diverged", 9.0), run(3, "failed", None)]
-    (group,) = table.groups(outcomes, ["problem", "engine"])
+    (group,) = sweep_table.groups(outcomes, ["problem", "engine"])
     assert group.mean == pytest.approx(0.2)
     assert group.deviation == pytest.approx(0.02**0.5)
     assert dict(group.counts) == {"finished": 2, "diverged": 1, "failed": 1}
     assert group.seconds == [0.0, 2.0]
-    (alone,) = table.groups(outcomes[:1], ["problem"])
+    (alone,) = sweep_table.groups(outcomes[:1], ["problem"])
     assert (alone.mean, alone.deviation) == (0.1, None)
 
 
 def test_seeds_and_settings_as_they_are_typed() -> None:
-    assert table.parsed_seeds("0-2,7") == [0, 1, 2, 7]
+    assert sweep_table.parsed_seeds("0-2,7") == [0, 1, 2, 7]
     assert parsed(["width=8,16", "rescale=true", "learning_rate=1e-3", "optimizer=soap"], []) == {
         "width": [8, 16],
         "rescale": True,

@@ -182,7 +182,7 @@ def test_a_run_killed_before_its_first_checkpoint_begins_again(tmp_path: Path, m
 def test_a_run_that_draws_directions_at_random_resumes_bit_for_bit(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.syspath_prepend(str(Path(__file__).parents[1]))
+    monkeypatch.syspath_prepend(str(Path(__file__).parents[1] / "support"))
     settings = make_settings("mischief:random_directions", "smoke", engine="taylor", epochs=20, checkpoint_every=10)
     train(settings, tmp_path / "whole")
     with monkeypatch.context() as patch:

@@ -22,15 +22,15 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-sys.path.insert(0, str(Path(__file__).parents[1]))
+sys.path.insert(0, str(Path(__file__).parents[1] / "support"))
 
 import torch
 from sweeps import assert_same
 
+from dudx.backend.private_torch import import_compiler
 from dudx.lab import make_settings, storage, train
 from dudx.lab.run.settings import Settings
 from dudx.lab.sweep import grid, run_sweep
-from dudx.private_torch import import_compiler
 
 _MOST_KILLS_OF_ONE = 60
 

@@ -14,15 +14,17 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from dudx import checks
-from dudx.checks import Model
+from dudx import errors
+from dudx.backend import tensor_checks
 from dudx.engines.autodiff import AD
-from dudx.engines.base import Engine
-from dudx.engines.difference.inside import distance_of
-from dudx.engines.difference.plan import HALF, differences
+from dudx.engines.difference.domain_stencils import distance_of
+from dudx.engines.difference.shifted_batches import HALF, differences
 from dudx.engines.difference.stencils import reach
-from dudx.engines.meeting import sound_derivatives
+from dudx.engines.first_use import sound_derivatives
+from dudx.engines.interface import Engine
 from dudx.errors import CalibrationError, CalibrationWarning, InputError
+from dudx.network import model_checks
+from dudx.network.model_checks import Model
 from dudx.network.pointwise import Pointwise, samples_of
 from dudx.network.sandbox import unchanged_buffers, without_graph
 from dudx.operators import D, fitting
@@ -104,16 +106,16 @@ def find_eps(
         >>> 1e-7 < curve.step < 1e-3
         True
     """
-    x = checks.points(x).detach()
-    model = checks.model(model, x)
+    x = tensor_checks.points(x).detach()
+    model = model_checks.model(model, x)
     if x.is_meta:
         raise InputError("The meta device holds no values, so no step can be calibrated; use real points.")
     if not _is_whole(order) or order not in range(1, HIGHEST_ORDER + 1):
         raise InputError(f"A step can be calibrated for derivative orders 1 to {HIGHEST_ORDER}; got {order!r}.")
     if not _is_whole(candidates) or candidates < 3:
         raise InputError(f"The search needs at least 3 candidates; got {candidates!r}.")
-    checks.choice(side, tuple(SIDES), "side")
-    checks.accuracy(accuracy, side)
+    errors.one_of(side, tuple(SIDES), "side")
+    errors.difference_accuracy(accuracy, side)
     steps = _candidates(x.dtype, order > 2 or accuracy > 2, candidates, smallest, largest)
     search = _Search(
         model,
@@ -177,8 +179,8 @@ def _candidates(
     dtype: torch.dtype, high: bool, count: int, smallest: float | None, largest: float | None
 ) -> np.ndarray:
     low, top = _RANGES.get(dtype, _RANGES[torch.float32])[high]
-    low = low if smallest is None else checks.step(smallest, "smallest step")
-    top = top if largest is None else checks.step(largest, "largest step")
+    low = low if smallest is None else errors.positive_step(smallest, "smallest step")
+    top = top if largest is None else errors.positive_step(largest, "largest step")
     if low >= top:
         raise InputError(f"The smallest step must be below the largest; got {low:g} and {top:g}.")
     return np.geomspace(low, top, count)
@@ -279,7 +281,7 @@ def _truth(reference: str | Engine, search: _Search) -> Callable[[Tensor], Itera
     """The function that gives the true derivatives at some points."""
     if isinstance(reference, Engine):
         return _derivatives(search, search.model, reference)
-    checks.choice(reference, ("exact", "float64", "differences"), "reference")
+    errors.one_of(reference, ("exact", "float64", "differences"), "reference")
     if reference == "exact":
         return _exact(search)
     if search.x.dtype == torch.float64:

@@ -7,7 +7,7 @@ from typing import TypeVar
 
 from torch import Tensor
 
-from dudx import checks
+from dudx import errors
 from dudx.errors import InputError
 
 Value = TypeVar("Value")
@@ -40,8 +40,8 @@ def as_step(value: object) -> float | tuple[float, ...]:
     if isinstance(value, Sequence) and not isinstance(value, str):
         if not value:
             raise InputError("A step for each axis must name at least one axis; got an empty sequence.")
-        return tuple(checks.step(one, "step of each axis") for one in value)
-    return checks.step(value)
+        return tuple(errors.positive_step(one, "step of each axis") for one in value)
+    return errors.positive_step(value)
 
 
 def step_by_order(steps: object, name: str) -> ByOrder[float | tuple[float, ...]]:

@@ -11,8 +11,8 @@ from typing import Any
 import torch
 from torch import Generator, Tensor
 
-from dudx import checks
-from dudx.engines.nodal.base import Axes, Nodal, refused, same_points
+from dudx.backend import tensor_checks
+from dudx.engines.nodal.nodal_engine import Axes, Nodal, refused, same_points
 from dudx.errors import InputError, UnsupportedError
 from dudx.network.slices import slicing
 
@@ -66,7 +66,7 @@ class Cloud(Nodal):
         if isinstance(self.degree, bool) or not isinstance(self.degree, int) or self.degree < 1:
             raise InputError(f"The degree of a Cloud must be a whole number, 1 or more; got {self.degree!r}.")
         if self.points is not None:
-            object.__setattr__(self, "points", checks.points(self.points).detach().clone())
+            object.__setattr__(self, "points", tensor_checks.points(self.points).detach().clone())
             self._count(self.points)
 
     def __getstate__(self) -> dict[str, Any]:

@@ -11,8 +11,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from dudx import checks
-from dudx.engines.nodal.base import Axes, Nodal, refused, same_points
+from dudx import errors
+from dudx.engines.nodal.nodal_engine import Axes, Nodal, refused, same_points
 from dudx.errors import InputError
 
 
@@ -40,7 +40,7 @@ class Spectral(Nodal):
     nodes: str = "chebyshev"
 
     def __post_init__(self) -> None:
-        checks.choice(self.nodes, ("chebyshev", "legendre"), "nodes")
+        errors.one_of(self.nodes, ("chebyshev", "legendre"), "nodes")
         low, high = _corners(self.box)
         degrees = (self.degree,) * len(low) if isinstance(self.degree, int) else tuple(self.degree)
         whole = all(isinstance(degree, int) and not isinstance(degree, bool) and degree >= 1 for degree in degrees)

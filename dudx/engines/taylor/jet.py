@@ -21,9 +21,9 @@ import torch
 from torch import Tensor
 from torch.overrides import handle_torch_function
 
-from dudx.engines.taylor.layout import Layout
+from dudx.backend.private_torch import modes_active
+from dudx.engines.taylor.stream_layout import Layout
 from dudx.errors import UnsupportedError
-from dudx.private_torch import modes_active
 
 #: Rules by torch function: what to do when an argument is a jet.
 RULES: dict[object, Callable[..., Any]] = {}

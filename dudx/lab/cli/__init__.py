@@ -13,19 +13,30 @@ import typer
 
 import dudx
 from dudx.errors import DudxError, first_line
-from dudx.lab.cli import doctor, lists, own, paper, runs, sweeps  # each adds its commands
+from dudx.lab.cli import (  # each adds its commands
+    doctor,
+    lists,
+    own,
+    run_commands,
+    sweep_commands,
+)
 from dudx.lab.cli.program import StoppedError, app
 
-__all__ = ["app", "doctor", "lists", "main", "own", "paper", "runs", "sweeps"]
+__all__ = ["app", "doctor", "lists", "main", "own", "run_commands", "run_program", "sweep_commands"]
 
 #: Typer brings its own copy of Click or uses the installed one; this is the base of its errors in either.
 _UsageError: type[Exception] = typer.BadParameter.__mro__[1]
 
 
 def main() -> None:
-    """The entry point: whatever goes wrong becomes one sentence."""
+    """Run the `dudx` program."""
+    run_program(app)
+
+
+def run_program(program: typer.Typer) -> NoReturn:
+    """Run a command line to its exit code; whatever goes wrong becomes one sentence."""
     try:
-        code = app(standalone_mode=False)
+        code = program(standalone_mode=False)
     except (DudxError, OSError) as error:
         _stop(_one_line(str(error)), 1)
     except (StoppedError, KeyboardInterrupt, typer.Abort):

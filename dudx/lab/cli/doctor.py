@@ -29,7 +29,7 @@ def doctor(
     Examples: dudx doctor mypackage.networks:make --inputs 3, dudx doctor --script train.py
     """
     from dudx.errors import InputError
-    from dudx.lab.doctor import examine, watched
+    from dudx.lab.cli.examination import examine, watched
 
     if (network is None) == (script is None):
         raise InputError("Give either a network, dudx doctor package.module:factory, or --script train.py.")

@@ -20,7 +20,9 @@ class StoppedError(Exception):
     """Ctrl-C was pressed; raised in its place, since Typer would turn that into an exit without a word."""
 
 
-class _Commands(TyperGroup):
+class Commands(TyperGroup):
+    """A group of commands that tells Ctrl-C from other exits."""
+
     def invoke(self, ctx: Any) -> Any:
         try:
             return super().invoke(ctx)
@@ -29,7 +31,7 @@ class _Commands(TyperGroup):
 
 
 app = typer.Typer(
-    cls=_Commands,
+    cls=Commands,
     no_args_is_help=True,
     pretty_exceptions_enable=False,
     help="Solve differential equations with neural networks, and choose how their derivatives are computed.",

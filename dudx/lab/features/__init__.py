@@ -7,11 +7,11 @@ from __future__ import annotations
 
 from functools import cache
 
-from dudx.lab.features.base import Feature, Features
 from dudx.lab.features.boundary import Boundary
 from dudx.lab.features.coordinates import Coordinates
 from dudx.lab.features.distance import Distance
 from dudx.lab.features.even import Even
+from dudx.lab.features.feature import Feature, Features
 from dudx.lab.features.fourier import Fourier
 from dudx.lab.features.front import Front
 from dudx.lab.features.hard import Hard
@@ -19,7 +19,7 @@ from dudx.lab.features.logarithm import Logarithm
 from dudx.lab.features.periodic import Periodic
 from dudx.lab.features.root import Root
 from dudx.lab.features.walls import Flat, Round, mirrored
-from dudx.lab.names import held_in
+from dudx.lab.lookup import held_in
 
 __all__ = [
     "Boundary",

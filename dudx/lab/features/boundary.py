@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from torch import Tensor
 
-from dudx.lab.features.base import Feature, positive
+from dudx.lab.features.feature import Feature, positive
 from dudx.lab.features.walls import Distances, Wall
 
 

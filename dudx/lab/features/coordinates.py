@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from dudx.lab.features.base import Feature, axes_given, column
+from dudx.lab.features.feature import Feature, axes_given, column
 
 
 class Coordinates(Feature):

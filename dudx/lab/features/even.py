@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from dudx.lab.features.base import Feature, column, positive
+from dudx.lab.features.feature import Feature, column, positive
 
 
 class Even(Feature):

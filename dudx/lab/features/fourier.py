@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from dudx.errors import InputError
-from dudx.lab.features.base import Feature, axes_given, positive
+from dudx.lab.features.feature import Feature, axes_given, positive
 
 
 class Fourier(Feature):

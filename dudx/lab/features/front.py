@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from dudx.lab.features.base import column, positive
+from dudx.lab.features.feature import column, positive
 from dudx.lab.features.root import smooth_root
 from dudx.lab.features.walls import OfWalls, Wall
 

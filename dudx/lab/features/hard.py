@@ -7,7 +7,7 @@ from collections.abc import Callable
 from torch import Tensor, nn
 
 from dudx.errors import InputError
-from dudx.lab.features.base import Feature
+from dudx.lab.features.feature import Feature
 
 
 class Hard(nn.Module):

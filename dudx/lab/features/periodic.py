@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from dudx.errors import InputError
-from dudx.lab.features.base import Feature, column, positive
+from dudx.lab.features.feature import Feature, column, positive
 
 
 class Periodic(Feature):

@@ -7,7 +7,7 @@ import math
 import torch
 from torch import Tensor
 
-from dudx.lab.features.base import Feature, column, positive
+from dudx.lab.features.feature import Feature, column, positive
 
 
 def smooth_root(t: Tensor, soft: float) -> Tensor:

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from dudx.errors import InputError
-from dudx.lab.features.base import Feature, column
+from dudx.lab.features.feature import Feature, column
 
 
 @dataclass(frozen=True)

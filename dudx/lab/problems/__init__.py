@@ -9,9 +9,9 @@ from collections.abc import Callable
 from functools import cache
 
 from dudx.errors import InputError
-from dudx.lab.names import held_in, look_up, made
-from dudx.lab.problems.base import Condition, Problem
+from dudx.lab.lookup import held_in, look_up, made
 from dudx.lab.problems.default_device import refuse_another_default
+from dudx.lab.problems.problem import Condition, Problem
 
 __all__ = ["Condition", "Problem", "problem", "problems"]
 

@@ -6,9 +6,9 @@ import math
 
 import torch
 
-from dudx.lab.problems.base import Problem
 from dudx.lab.problems.conditions import Dirichlet, Initial
 from dudx.lab.problems.geometry import Interval
+from dudx.lab.problems.problem import Problem
 from dudx.lab.problems.references import reference
 
 NU = 0.01 / math.pi

@@ -8,8 +8,8 @@ import torch
 from torch import Generator
 
 from dudx.lab.problems.conditions.binding import Bound, Placed
+from dudx.lab.problems.conditions.boundary_selection import boundary_of, described, level
 from dudx.lab.problems.conditions.frame import Frame
-from dudx.lab.problems.conditions.places import boundary_of, described, level
 from dudx.lab.problems.conditions.stated import Dirichlet, Equation, Neumann, Robin
 from dudx.lab.problems.geometry import Cylinder
 

@@ -21,7 +21,7 @@ from torch import Generator, Tensor
 from torch.quasirandom import SobolEngine
 
 from dudx.errors import InputError
-from dudx.lab.problems.boundary import (
+from dudx.lab.problems.boundary_pieces import (
     PROBES,
     BoundarySample,
     Device,

@@ -7,9 +7,9 @@ import itertools
 import torch
 
 from dudx.lab.features import Even, Features, Flat, Front, Hard, Logarithm, Root, Round, mirrored
-from dudx.lab.problems.base import Problem
 from dudx.lab.problems.conditions import Initial, Robin
 from dudx.lab.problems.geometry import Box, Cutout, Disc, Interval
+from dudx.lab.problems.problem import Problem
 from dudx.lab.problems.references import reference
 
 BIG = [

@@ -11,10 +11,10 @@ import torch
 from torch import Generator, Tensor, nn
 
 from dudx.errors import InputError
-from dudx.lab.problems.boundary import Piece
+from dudx.lab.problems.boundary_pieces import Piece
 from dudx.lab.problems.conditions.binding import Placed
+from dudx.lab.problems.conditions.boundary_selection import described
 from dudx.lab.problems.conditions.frame import Frame, Value
-from dudx.lab.problems.conditions.places import described
 from dudx.lab.problems.conditions.stated import Dirichlet, Initial
 from dudx.lab.problems.geometry import Cylinder
 from dudx.lab.problems.surfaces import Circle, Face, Segment, Sphere

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import itertools
 
-from dudx.lab.problems.base import Problem
 from dudx.lab.problems.conditions import Dirichlet
 from dudx.lab.problems.geometry import Box, Cutout, Disc
+from dudx.lab.problems.problem import Problem
 from dudx.lab.problems.references import reference
 
 HOLES = [Disc(center, 0.1) for center in itertools.product((-0.3, 0.3), repeat=2)]

@@ -8,8 +8,8 @@ from torch import nn
 
 from dudx.lab.problems import Problem
 from dudx.lab.problems.comsol import read_comsol
+from dudx.lab.run.coupled_view import Views
 from dudx.lab.run.metrics import scores
-from dudx.lab.run.views import Views
 
 _ROWS_AT_ONCE = 2**14
 

@@ -9,14 +9,14 @@ from typing import Any
 import torch
 from torch import Generator, Tensor
 
-from dudx.checks import Model
-from dudx.engines.base import Engine
+from dudx.engines.interface import Engine
 from dudx.errors import ModelError
 from dudx.lab.run.checkpoint import Stateful
 from dudx.lab.run.noise import Noise
 from dudx.lab.run.objective import Part
 from dudx.lab.run.phases import DivergedError, Losses
 from dudx.lab.run.ranks import Ranks
+from dudx.network.model_checks import Model
 from dudx.optim import Jacobian, Term
 
 

@@ -12,9 +12,9 @@ from torch import Tensor
 from dudx.lab.run.checkpoint import Checkpoint
 from dudx.lab.run.interruption import stop_request
 from dudx.lab.run.phases import DivergedError
-from dudx.lab.run.progress import display
 from dudx.lab.run.ranks import Ranks
 from dudx.lab.run.records import Records
+from dudx.lab.run.run_progress import display
 from dudx.lab.run.settings import Settings
 from dudx.lab.run.stopping import Stopping
 

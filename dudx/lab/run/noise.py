@@ -13,9 +13,9 @@ from typing import Any
 
 import torch
 
-from dudx.checks import Model
-from dudx.engines.base import Engine
+from dudx.engines.interface import Engine
 from dudx.lab.run.objective import Part
+from dudx.network.model_checks import Model
 
 #: How much of a new weight is taken over at each step.
 _RATE = 0.1

@@ -9,20 +9,20 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Generator, Tensor
 
-from dudx.checks import Model
 from dudx.coupling.isolation import Isolated
-from dudx.engines.base import Engine, RowsPerPoint
+from dudx.engines.interface import Engine, RowsPerPoint
 from dudx.errors import InputError
-from dudx.lab.problems.base import Points, Problem, Sampler
+from dudx.evaluate import backward, suggested_chunk
 from dudx.lab.problems.conditions import Condition
 from dudx.lab.problems.conditions.binding import some_of
-from dudx.lab.run.engines import engine_kind
+from dudx.lab.problems.problem import Points, Problem, Sampler
+from dudx.lab.run.engine_choice import engine_kind
 from dudx.lab.run.settings import Settings
 from dudx.lab.sampling import Place, sampling
 from dudx.lab.sampling.early import times
+from dudx.network.model_checks import Model
 from dudx.operators import D, Directional, Operator
-from dudx.residual import Residual
-from dudx.streaming import backward, suggested_chunk
+from dudx.residual.residual_function import Residual
 
 #: Of measurements that are at least so many, one in so many is kept back where weights are found automatically.
 _MANY, _SHARE = 50, 10

@@ -11,12 +11,12 @@ from torch import Generator, Tensor, nn
 from torch.optim.lr_scheduler import CosineAnnealingLR, LambdaLR, LRScheduler
 
 from dudx.errors import InputError
-from dudx.lab.names import look_up, said
+from dudx.lab.lookup import look_up, said
 from dudx.lab.run.checkpoint import Stateful
 from dudx.lab.run.objective import Part
 from dudx.lab.run.optimizers import optimizers
 from dudx.lab.run.settings import Settings
-from dudx.optim.solvers import Reduce
+from dudx.optim.step_solvers import Reduce
 
 #: The loss before a step and, by name, its unweighted parts.
 Losses = tuple[float, Mapping[str, Tensor]]

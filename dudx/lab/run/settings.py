@@ -20,10 +20,10 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from dudx.errors import InputError
 from dudx.lab.files import read_text
-from dudx.lab.names import look_up
+from dudx.lab.lookup import look_up
 from dudx.lab.problems import Problem
 from dudx.lab.problems import problem as problem_named
-from dudx.lab.run.choosing import chosen
+from dudx.lab.run.default_settings import chosen
 
 
 def _field(default: Any, description: str, panel: str, **limits: Any) -> Any:

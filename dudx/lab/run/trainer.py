@@ -13,12 +13,13 @@ import torch
 from torch import Tensor, nn
 
 from dudx.errors import InputError
-from dudx.lab.names import look_up, said
+from dudx.lab.lookup import look_up, said
 from dudx.lab.problems import Problem
 from dudx.lab.run.batches import Batches
 from dudx.lab.run.checkpoint import Checkpoint, RandomNumbers, Stateful, kept
-from dudx.lab.run.engines import make_engine
-from dudx.lab.run.estimate import estimate
+from dudx.lab.run.coupled_view import Views
+from dudx.lab.run.engine_choice import make_engine
+from dudx.lab.run.error_estimate import estimate
 from dudx.lab.run.evaluation import Evaluation, scored
 from dudx.lab.run.least_squares import LeastSquares
 from dudx.lab.run.loop import Loop
@@ -33,7 +34,6 @@ from dudx.lab.run.ranks import OneProcess, Ranks
 from dudx.lab.run.records import Records
 from dudx.lab.run.settings import Settings
 from dudx.lab.run.stopping import Stopping
-from dudx.lab.run.views import Views
 from dudx.lab.run.weighting import Weighting
 
 #: Steps are calibrated anew when the damping has changed by this factor: the network is then in another regime, and

@@ -10,6 +10,7 @@ from typing import Any, TypeVar
 
 import torch
 
+from dudx.backend.memory import keep_freed_memory
 from dudx.errors import InputError
 from dudx.lab import storage
 from dudx.lab.files import remove_unfinished
@@ -20,12 +21,11 @@ from dudx.lab.problems.doubts import ProblemWarning
 from dudx.lab.run.checkpoint import FILE as CHECKPOINT
 from dudx.lab.run.checkpoint import Checkpoint
 from dudx.lab.run.folder import LOCK, abandon, begin_run, settings_of
+from dudx.lab.run.multi_seed import Together
 from dudx.lab.run.preflight import check_machine
 from dudx.lab.run.ranks import Ranks
 from dudx.lab.run.settings import Settings, validated
-from dudx.lab.run.together import Together
 from dudx.lab.run.trainer import Trainer
-from dudx.memory import keep_freed_memory
 
 Kind = TypeVar("Kind", bound=Trainer | Together)
 

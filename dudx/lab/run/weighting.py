@@ -7,11 +7,11 @@ from typing import Any
 
 from torch import Tensor
 
-from dudx.checks import Model
-from dudx.engines.base import Engine
+from dudx.engines.interface import Engine
+from dudx.gradients.rewind import Rewind
 from dudx.lab.run.objective import Objective, Part
+from dudx.network.model_checks import Model
 from dudx.optim import Balance, Term
-from dudx.optim.randomness import Rewind
 
 #: So many points of a part tell how much it moves.
 _POINTS = 256

@@ -12,9 +12,9 @@ from functools import cache
 from typing import Any
 
 from dudx.errors import InputError
-from dudx.lab.names import held_in, look_up
-from dudx.lab.sampling.base import Place, Sampling
+from dudx.lab.lookup import held_in, look_up
 from dudx.lab.sampling.mixture import Mixture
+from dudx.lab.sampling.sampler import Place, Sampling
 
 __all__ = ["Mixture", "Place", "Sampling", "sampling", "samplings"]
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from torch import Tensor
 
-from dudx.lab.sampling.base import Place, Sampling
+from dudx.lab.sampling.sampler import Place, Sampling
 
 
 @dataclass(frozen=True)

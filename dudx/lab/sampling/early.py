@@ -7,7 +7,7 @@ from torch import Tensor
 
 from dudx.errors import InputError
 from dudx.lab.problems.geometry import Cylinder, Domain
-from dudx.lab.sampling.base import Place, Sampling
+from dudx.lab.sampling.sampler import Place, Sampling
 
 
 class Early(Sampling):

@@ -7,8 +7,8 @@ from collections.abc import Callable, Mapping, Sequence
 import torch
 from torch import Tensor
 
-from dudx.lab.sampling.base import Place, Sampling
 from dudx.lab.sampling.early import times
+from dudx.lab.sampling.sampler import Place, Sampling
 
 #: So many candidates on the boundary are drawn for each point that is chosen among them.
 _CANDIDATES = 8

@@ -8,10 +8,10 @@ import torch
 from torch import Tensor
 
 from dudx.errors import InputError
-from dudx.lab.problems.boundary import Piece, sample_pieces
+from dudx.lab.problems.boundary_pieces import Piece, sample_pieces
 from dudx.lab.problems.geometry import Cylinder, Domain, Shape
-from dudx.lab.sampling.base import Place, Sampling
 from dudx.lab.sampling.early import times
+from dudx.lab.sampling.sampler import Place, Sampling
 
 
 class NearBoundary(Sampling):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dudx.lab.problems.boundary import Circle, Piece
+from dudx.lab.problems.boundary_pieces import Circle, Piece
 from dudx.lab.problems.geometry import Domain
 from dudx.lab.sampling.near_boundary import NearBoundary
 

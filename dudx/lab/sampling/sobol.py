@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from dudx.lab.sampling.base import Place, Sampling
+from dudx.lab.sampling.sampler import Place, Sampling
 
 
 class Sobol(Sampling):

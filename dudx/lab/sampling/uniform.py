@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from torch import Tensor
 
-from dudx.lab.sampling.base import Place, Sampling
+from dudx.lab.sampling.sampler import Place, Sampling
 
 
 class Uniform(Sampling):

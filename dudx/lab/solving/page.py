@@ -18,7 +18,7 @@ from dudx.lab import storage
 from dudx.lab.plots import FIELD_MAP, STYLE
 from dudx.lab.run.metrics import percent
 from dudx.lab.solving.grids import Solved, grid
-from dudx.lab.solving.pictures import picture, show
+from dudx.lab.solving.solution_pictures import picture, show
 
 _PAGE = """<!doctype html>
 <html lang="en"><meta charset="utf-8"><title>{title}</title>

@@ -18,8 +18,8 @@ from dudx.lab import storage
 from dudx.lab.problems import Problem
 from dudx.lab.run.settings import Settings, to_toml
 from dudx.lab.solving.grids import Grid, grid
+from dudx.lab.solving.time_windows import Windows
 from dudx.lab.solving.values import as_points, reference_values
-from dudx.lab.solving.windows import Windows
 
 _ROWS = 2**13
 
@@ -106,7 +106,7 @@ class Solution:
 
     def plot(self, path: str | Path | None = None, reference: Callable[..., Any] | None = None) -> Any:
         """A picture of the solution, beside it the residual or, given a reference, the error; a matplotlib figure."""
-        from dudx.lab.solving.pictures import picture
+        from dudx.lab.solving.solution_pictures import picture
 
         return picture(self, None if path is None else Path(path), reference)
 

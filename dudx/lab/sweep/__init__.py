@@ -21,15 +21,15 @@ from typing import Any
 from dudx.errors import InputError
 from dudx.lab import storage
 from dudx.lab.locks import locked
-from dudx.lab.names import look_up
+from dudx.lab.lookup import look_up
 from dudx.lab.problems import problem
-from dudx.lab.run.engines import engine_kind
+from dudx.lab.run.engine_choice import engine_kind
 from dudx.lab.run.networks import networks
 from dudx.lab.run.optimizers import optimizers
 from dudx.lab.run.preflight import check_machine
 from dudx.lab.run.settings import make_settings
-from dudx.lab.sweep.progress import SweepProgress
-from dudx.lab.sweep.runs import Outcome, Run, Work, outcome
+from dudx.lab.sweep.sweep_progress import SweepProgress
+from dudx.lab.sweep.sweep_run import Outcome, Run, Work, outcome
 
 __all__ = ["Outcome", "Run", "grid", "run_sweep"]
 

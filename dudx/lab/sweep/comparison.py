@@ -12,7 +12,7 @@ from dudx.lab.run.folder import stored_settings
 from dudx.lab.run.metrics import percent
 from dudx.lab.run.records import CONFIG, METRICS, read_metrics
 from dudx.lab.run.settings import Settings
-from dudx.lab.sweep.runs import Outcome, Run, outcome
+from dudx.lab.sweep.sweep_run import Outcome, Run, outcome
 
 #: What runs may differ in without being told apart: chance, and how often they look at themselves.
 _NOT_COMPARED = {"seed", "evaluate_every", "log_every", "checkpoint_every", "tensorboard", "estimate"}

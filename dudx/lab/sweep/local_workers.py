@@ -22,7 +22,7 @@ from typing import IO, Any
 
 from dudx.errors import DudxError
 from dudx.lab.run.settings import Settings
-from dudx.lab.sweep.runs import Run, Work, execute, sentence, write_death
+from dudx.lab.sweep.sweep_run import Run, Work, execute, sentence, write_death
 
 LOG = "workers.log"
 

@@ -25,7 +25,7 @@ from dudx.errors import DudxError, InputError
 from dudx.lab.files import StorageError
 from dudx.lab.locks import LockedError, locked
 from dudx.lab.run.folder import packed, unpack
-from dudx.lab.sweep.runs import Run, Work, execute, sentence, write_death
+from dudx.lab.sweep.sweep_run import Run, Work, execute, sentence, write_death
 
 Files = dict[str, bytes]
 

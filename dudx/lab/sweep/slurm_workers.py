@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from dudx.errors import DudxError, InputError, first_line
-from dudx.lab.sweep.runs import Run, Work, execute, sentence, write_death
+from dudx.lab.sweep.sweep_run import Run, Work, execute, sentence, write_death
 
 #: Where submitit keeps what it sends and what jobs print.
 JOBS = "jobs"

@@ -8,9 +8,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from dudx.engines.taylor.chain_and_product import product
 from dudx.engines.taylor.jet import Jet
-from dudx.engines.taylor.laws import product
-from dudx.engines.taylor.table import is_jet, taylor_rule, written
+from dudx.engines.taylor.rule_table import is_jet, taylor_rule, written
 
 
 @taylor_rule(torch.add, Tensor.add, Tensor.__add__, Tensor.__radd__)

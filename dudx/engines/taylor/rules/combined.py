@@ -9,11 +9,11 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from dudx.engines.taylor.chain_and_product import compose
 from dudx.engines.taylor.jet import RULES, Jet, NotCoveredError
-from dudx.engines.taylor.laws import compose
-from dudx.engines.taylor.rules.linear import linear
-from dudx.engines.taylor.rules.products import bilinear
-from dudx.engines.taylor.table import is_jet, taylor_rule, written
+from dudx.engines.taylor.rule_table import is_jet, taylor_rule, written
+from dudx.engines.taylor.rules.linear_maps import linear
+from dudx.engines.taylor.rules.matrix_products import bilinear
 
 
 @taylor_rule(torch.atan2, torch.arctan2, Tensor.atan2, Tensor.arctan2)

@@ -10,11 +10,11 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from dudx.engines.taylor.chain_and_product import compose
+from dudx.engines.taylor.inplace import constant
 from dudx.engines.taylor.jet import RULES, Jet, NotCoveredError
-from dudx.engines.taylor.laws import compose
+from dudx.engines.taylor.rule_table import Derivatives, elementwise, is_jet, taylor_rule, written
 from dudx.engines.taylor.rules.arithmetic import mul, with_axes
-from dudx.engines.taylor.table import Derivatives, elementwise, is_jet, taylor_rule, written
-from dudx.engines.taylor.writing import constant
 
 
 def polynomials(first: Sequence[float], orders: int) -> list[list[float]]:

@@ -7,10 +7,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from dudx.engines.taylor.inplace import constant
 from dudx.engines.taylor.jet import RULES, Jet, NotCoveredError
+from dudx.engines.taylor.rule_table import is_jet, taylor_rule
 from dudx.engines.taylor.rules.arithmetic import with_axes
-from dudx.engines.taylor.table import is_jet, taylor_rule
-from dudx.engines.taylor.writing import constant
 
 
 def _either(value: Tensor, share: Tensor, a: Any, b: Any) -> Jet:

@@ -9,7 +9,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from dudx.engines.taylor.jet import RULES, NotCoveredError
-from dudx.engines.taylor.table import mapped
+from dudx.engines.taylor.rule_table import mapped
 
 _NAMES = [
     "floor", "ceil", "round", "trunc", "fix", "sign", "sgn", "argmax", "argmin", "argsort", "searchsorted", "bucketize",

@@ -10,7 +10,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from dudx.engines.taylor.jet import Jet, NotCoveredError
-from dudx.engines.taylor.table import is_jet, taylor_rule
+from dudx.engines.taylor.rule_table import is_jet, taylor_rule
 
 
 @taylor_rule(torch.norm, Tensor.norm)

@@ -14,10 +14,10 @@ import torch
 from torch import Generator, Tensor
 
 from dudx.errors import InputError
-from dudx.lab.problems.boundary import Piece, exactly, sample_pieces
+from dudx.lab.problems.boundary_pieces import Piece, exactly, sample_pieces
 from dudx.lab.problems.conditions.bound import Condition, Points, Sampler
+from dudx.lab.problems.conditions.boundary_selection import Place, described, place, plane
 from dudx.lab.problems.conditions.frame import Frame, Value
-from dudx.lab.problems.conditions.places import Place, described, place, plane
 from dudx.lab.problems.conditions.stated import Data, Dirichlet, Initial, Interface, OnBoundary, Periodic, Stated
 from dudx.lab.problems.geometry import Box, Cutout, Cylinder
 

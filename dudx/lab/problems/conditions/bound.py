@@ -9,7 +9,7 @@ from typing import Literal, Protocol
 import torch
 from torch import Generator, Tensor
 
-from dudx.residual import Residual
+from dudx.residual.residual_function import Residual
 
 Points = tuple[Tensor, Mapping[str, Tensor]]
 

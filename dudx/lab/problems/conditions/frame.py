@@ -14,10 +14,10 @@ import torch
 from torch import Tensor, nn
 
 from dudx.errors import InputError
-from dudx.lab.names import said
+from dudx.lab.lookup import said
 from dudx.lab.problems.geometry import Cylinder, Domain, Interval
-from dudx.residual import Residual
-from dudx.spelling import axes_named
+from dudx.residual.derivative_names import axes_named
+from dudx.residual.residual_function import Residual
 
 #: A number, or a function of some of the inputs by name: `lambda x, t: torch.sin(x) * t`.
 Value = float | Callable[..., Any]

@@ -24,10 +24,10 @@ from numpy.typing import ArrayLike
 from torch import Tensor
 
 from dudx.errors import InputError
+from dudx.lab.problems.conditions.boundary_selection import On
 from dudx.lab.problems.conditions.frame import Frame, Value, by_name, checked_value, names_of
-from dudx.lab.problems.conditions.places import On
 from dudx.lab.problems.geometry import Shape
-from dudx.residual import Residual
+from dudx.residual.residual_function import Residual
 
 
 class Stated(ABC):

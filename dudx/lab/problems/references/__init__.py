@@ -11,15 +11,15 @@ from pathlib import Path
 from typing import cast
 
 from dudx.errors import InputError
-from dudx.lab.names import look_up
-from dudx.lab.problems.references.base import Reference, Refinement, Source
+from dudx.lab.lookup import look_up
+from dudx.lab.problems.references.reference_source import Reference, Refinement, Source
 from dudx.lab.storage import read_arrays, write_arrays
 
 __all__ = ["SOURCES", "Reference", "Refinement", "Source", "rebuild", "reference", "refinement_table"]
 
 DATA = Path(__file__).parent / "data"
 # Module names rather than modules: finite elements are imported when they are asked for.
-SOURCES = {name: f"{__name__}.{name}" for name in ("poisson", "burgers", "heat")}
+SOURCES = {name: f"{__name__}.{name}_reference" for name in ("poisson", "burgers", "heat")}
 
 
 def reference(name: str, folder: Path = DATA) -> Reference:

@@ -20,7 +20,7 @@ from skfem import MeshTri1, MeshTri2
 
 from dudx.errors import InputError
 from dudx.lab.problems.geometry import Box, Cutout, Disc
-from dudx.lab.problems.references.base import Array
+from dudx.lab.problems.references.reference_source import Array
 
 Indices = NDArray[np.integer]
 Curve = Callable[[Array], Array]

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from scipy.spatial import KDTree
 from skfem import MeshTri2
 
-from dudx.lab.problems.references.base import Array
+from dudx.lab.problems.references.reference_source import Array
 
 Indices = NDArray[np.integer]
 # The triangle that holds a point is among those with the nearest centers, so many; if not, all are tried.

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from torch import nn
 
 from dudx.optim import LevenbergMarquardt
-from dudx.optim.solvers import Reduce
+from dudx.optim.step_solvers import Reduce
 
 
 def levenberg_marquardt(

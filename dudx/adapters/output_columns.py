@@ -1,0 +1,93 @@
+"""Several fields side by side, as a script sees the outputs of a network: a matrix with a column for each."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from dudx.errors import InputError
+from dudx.residual.field import Field, tensors_of
+
+
+class Columns:
+    """Fields that stay fields when columns are taken, `y[:, 0:1]`, and become a tensor in any other use."""
+
+    __array_ufunc__ = None
+
+    def __init__(self, fields: Sequence[Field]):
+        self.fields = list(fields)
+
+    def __getitem__(self, key: Any) -> Any:
+        if isinstance(key, tuple) and len(key) == 2 and isinstance(key[0], slice) and key[0] == slice(None):
+            if isinstance(key[1], slice):
+                return beside(self.fields[key[1]])
+            if isinstance(key[1], int):
+                return self.fields[key[1]][:, 0]
+        return self._tensor()[key]
+
+    def _tensor(self) -> Tensor:
+        return torch.cat([field._tensor() for field in self.fields], dim=1)
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("_") or not hasattr(Tensor, name):
+            raise AttributeError(name)
+        return getattr(self._tensor(), name)
+
+    def __len__(self) -> int:
+        return len(self._tensor())
+
+    def __bool__(self) -> bool:
+        raise InputError("A residual cannot branch on the values of outputs; use torch.where instead of if.")
+
+    @classmethod
+    def __torch_function__(cls, function: Callable, types: object, args: tuple = (), kwargs: dict | None = None) -> Any:
+        return function(*_tensors(args), **_tensors(kwargs or {}))
+
+    def __add__(self, other: object) -> Any:
+        return torch.add(self._tensor(), _tensors(other))
+
+    def __sub__(self, other: object) -> Any:
+        return torch.sub(self._tensor(), _tensors(other))
+
+    def __rsub__(self, other: object) -> Any:
+        return -self._tensor() + _tensors(other)
+
+    def __mul__(self, other: object) -> Any:
+        return torch.mul(self._tensor(), _tensors(other))
+
+    def __truediv__(self, other: object) -> Any:
+        return torch.div(self._tensor(), _tensors(other))
+
+    def __rtruediv__(self, other: object) -> Any:
+        return _tensors(other) / self._tensor()
+
+    def __pow__(self, other: object) -> Any:
+        return torch.pow(self._tensor(), _tensors(other))
+
+    def __neg__(self) -> Any:
+        return -self._tensor()
+
+    __radd__, __rmul__ = __add__, __mul__
+
+
+def beside(fields: Sequence[Field]) -> Field | Columns:
+    """One field as it is, several as columns."""
+    return fields[0] if len(fields) == 1 else Columns(fields)
+
+
+def fields_of(outputs: Field | Columns) -> list[Field]:
+    """The columns of what is differentiated."""
+    return [outputs] if isinstance(outputs, Field) else outputs.fields
+
+
+def _tensors(value: Any) -> Any:
+    if isinstance(value, Columns):
+        return value._tensor()
+    if isinstance(value, tuple | list):
+        return type(value)(_tensors(item) for item in value)
+    if isinstance(value, dict):
+        return {key: _tensors(item) for key, item in value.items()}
+    return tensors_of(value)

@@ -1,1 +1,0 @@
-"""torch.compile for residuals."""

@@ -1,0 +1,144 @@
+"""Sample i in its batch without a rule or an approximation: every query row passes in a batch of its own."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.utils.checkpoint import checkpoint
+
+from dudx.backend.differentiable_kernels import WrittenOut
+from dudx.backend.private_torch import BatchNorm
+from dudx.coupling.isolated import Isolated
+from dudx.engines.taylor.inplace import constant
+from dudx.engines.taylor.jet import Jet
+from dudx.engines.taylor.stream_layout import Layout
+from dudx.network import model_checks
+from dudx.network.model_checks import Model
+from dudx.network.modules import modules_of, scripted
+from dudx.network.random_numbers import Kernels, OwnNumbers, process_states
+from dudx.network.sandbox import untracked_statistics
+from dudx.network.single_moves import batches_at_once, one_moved
+
+
+class Exact(Isolated):
+    """Row j passes in the batch that is the context with sample j mod B replaced; many such batches pass at once.
+
+    Where only parameters want a gradient, each chunk of batches is computed again in the backward pass rather than
+    remembered, so that memory is bounded. Where queries are differentiated themselves, as AD does, that would save
+    nothing: the graph of their gradients remembers everything. `at` bounds memory there.
+    """
+
+    way = "each alone, in a batch of its own"
+    not_compiled = "an exactly isolated network passes in chunks that are computed again"
+
+    def __call__(self, x: Any) -> Any:
+        self.whole(x.shape[0])
+        if isinstance(x, Jet):
+            return Jet(x.layout, *self._passed(_Batches(self.model, x.layout), x.value, x.full()))
+        return self._passed(_Batches(self.model, None), x)[0]
+
+    def _passed(self, network: _Batches, x: Tensor, *streams: Tensor) -> tuple[Tensor, ...]:
+        size = len(self.context)
+        numbers = torch.arange(size, device=x.device) if self.places is None else self.places
+        places = numbers.repeat(len(x) // len(numbers))
+        # One row alone tells whether the network can be vectorised; inside a checkpoint nothing may be tried.
+        first = (places[:1], self.context, x[:1], *(s[:, :1] for s in streams))
+        ways = [network.looped] if scripted(self.model) else [network.vectorised, network.looped]
+        run, states = ways[0], process_states(x.device)
+        with Kernels() as tried:
+            try:
+                run(*first)
+            except Exception:  # whatever it was, the loop works or fails with a reason that is the model's own
+                run, states = ways[-1], process_states(x.device)
+                run(*first)
+        if tried.drawn:  # all chunks, also where they are computed again, draw what this one batch has drawn
+            run = _Repeated(run, states)
+        chunk = batches_at_once(size * (1 + sum(map(len, streams))))
+        remember = not torch.is_grad_enabled() or x.requires_grad or len(x) <= chunk
+        pieces = []
+        for at in (slice(start, start + chunk) for start in range(0, len(x), chunk)):
+            arguments = (places[at], self.context, x[at], *(s[:, at] for s in streams))
+            pieces.append(run(*arguments) if remember else _computed_again(run, *arguments))
+        if self.update_statistics and network.tracks():
+            with torch.enable_grad():  # which a network that differentiates in its forward needs
+                self.model(self.context.detach())
+        return tuple(torch.cat(parts, dim) for dim, parts in enumerate(zip(*pieces, strict=True)))
+
+
+class _Repeated:
+    """A pass that draws the same random numbers each time."""
+
+    def __init__(self, run: Callable[..., tuple[Tensor, ...]], states: Mapping[str, Tensor]):
+        self.run, self.states = run, states
+
+    def __call__(self, *arguments: Tensor) -> tuple[Tensor, ...]:
+        with OwnNumbers(states=self.states):
+            return self.run(*arguments)
+
+
+def _computed_again(run: Callable[..., tuple[Tensor, ...]], *arguments: Tensor) -> tuple[Tensor, ...]:
+    """A pass of which nothing is remembered; torch need not put back the process's random numbers for it."""
+    return checkpoint(run, *arguments, use_reentrant=False, preserve_rng_state=False)
+
+
+class _Batches:
+    """The network on batches in which one sample moved: on tensors, or on jets in which the others' streams are zero.
+
+    Both ways take the places of the samples that moved, the context, where they moved to and, for jets, the streams
+    there; and return what the network has for these samples.
+    """
+
+    def __init__(self, model: Model, layout: Layout | None):
+        self.model, self.layout, self.mode = model, layout, WrittenOut(tracking=False)
+
+    def vectorised(self, places: Tensor, context: Tensor, own: Tensor, *streams: Tensor) -> tuple[Tensor, ...]:
+        """Many batches at once."""
+        batches = one_moved(context, own, places)
+        version = batches._version
+        moved = [_moved_streams(context, s, places) for s in streams]
+        dims = (0, *[1] * len(streams))
+        with self._left_alone():
+            outputs = torch.func.vmap(self._one, in_dims=dims, out_dims=dims, randomness="same")(batches, *moved)
+        model_checks.unchanged(batches, version)  # inside vmap a write leaves no trace
+        numbers = torch.arange(len(places), device=places.device)
+        return (outputs[0][numbers, places], *(stream[:, numbers, places] for stream in outputs[1:]))
+
+    def looped(self, places: Tensor, context: Tensor, own: Tensor, *streams: Tensor) -> tuple[Tensor, ...]:
+        """One batch after the other."""
+        batches = one_moved(context, own, places).unbind()
+        moved = [_moved_streams(context, s, places).unbind(1) for s in streams]
+        with self._left_alone():
+            outputs = [self._one(*batch) for batch in zip(batches, *moved, strict=True)]
+        return tuple(
+            torch.stack([part.select(dim, place) for part, place in zip(parts, places.tolist(), strict=True)], dim)
+            for dim, parts in enumerate(zip(*outputs, strict=True))
+        )
+
+    def _one(self, batch: Tensor, *streams: Tensor) -> tuple[Tensor, ...]:
+        """What the network makes of one batch: the output and, of a jet, its streams."""
+        if self.layout is None:
+            return (model_checks.forward(self.model, batch),)
+        jet = Jet(self.layout, batch, *streams)
+        u = model_checks.forward(self.model, jet, kinds=(Jet, Tensor))
+        u = constant(jet, u) if isinstance(u, Tensor) else u
+        return u.value, u.full()
+
+    @contextlib.contextmanager
+    def _left_alone(self) -> Iterator[None]:
+        """Kernels that can be differentiated, and no trace in running statistics."""
+        with untracked_statistics(self.model), self.mode:
+            yield
+
+    def tracks(self) -> bool:
+        """Whether the network keeps running statistics of what it sees."""
+        layers = (m for m in modules_of(self.model) if isinstance(m, BatchNorm))
+        return self.mode.tracked or any(layer.training and layer.track_running_stats for layer in layers)
+
+
+def _moved_streams(context: Tensor, streams: Tensor, places: Tensor) -> Tensor:
+    """Streams (S, n, d) of the samples that moved as streams (S, n, B, d) of their batches."""
+    return torch.func.vmap(one_moved, in_dims=(None, 0, None))(torch.zeros_like(context), streams, places)

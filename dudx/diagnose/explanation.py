@@ -1,0 +1,238 @@
+"""What a network does with the samples of its batch, for a person: who mixes them, what goes wrong, what to use."""
+
+from __future__ import annotations
+
+import contextlib
+import math
+import warnings
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from dudx.backend import tensor_checks
+from dudx.coupling.mixing import ROWS, Mixing, mixing_modules, relative_change
+from dudx.diagnose.hazards import Hazard, hazards
+from dudx.diagnose.idiom_error import Measured, RelativeError, reason
+from dudx.engines.taylor.taylor_engine import Taylor
+from dudx.errors import DudxError, InputError, SlowRuleWarning
+from dudx.network import model_checks
+from dudx.network.detector import coupled
+from dudx.network.model_checks import Model
+from dudx.network.modules import kind, modules_of
+from dudx.network.probe_rows import at_rest, difference, moves, rounding
+from dudx.network.random_numbers import OwnNumbers
+from dudx.network.sandbox import output_of, unobserved_at_length, without_graph
+from dudx.operators import Laplacian, fitting
+
+# Rows through the network, times derivatives, that are still quick.
+_BUDGET = 2**16
+
+
+@dataclass(frozen=True, repr=False)
+class Explanation:
+    """What `explain` found; its `repr` is the report.
+
+    Example:
+        >>> found = dudx.explain(torch.nn.Linear(2, 1), torch.rand(32, 2))
+        >>> isinstance(found, dudx.Explanation), found.coupled
+        (True, False)
+    """
+
+    network: str
+    #: "training", "evaluation", "mixed" where modules differ, or "function" where there are none.
+    mode: str
+    #: The shape of the points.
+    batch: tuple[int, int]
+    dtype: torch.dtype
+    coupled: bool
+    #: As `Mixing.change`, of the network's output.
+    change: float
+    #: The innermost modules that mix samples, in the order they are called.
+    modules: tuple[Mixing, ...]
+    #: How many points the errors are measured at, in a batch of their own; 0 where they are not measured.
+    points: int
+    #: Of the batched idiom, AD(coupled="ignore"), against PerSampleAD(); None where `notes` say why not.
+    gradient: RelativeError | None
+    laplacian: RelativeError | None
+    #: How dudx.isolate(model, x) computes; None where samples are independent and it has nothing to do.
+    way: str | None
+    #: Of AD() on dudx.isolate(model, x), the worse of gradient and Laplacian.
+    isolated: RelativeError | None
+    #: What to use, best first.
+    remedies: tuple[str, ...]
+    notes: tuple[str, ...]
+    #: What else makes derivatives wrong.
+    hazards: tuple[Hazard, ...] = ()
+
+    def __repr__(self) -> str:
+        mode = {"function": "", "mixed": ", partly in training mode"}.get(self.mode, f" in {self.mode} mode")
+        verdict = "influence each other" if self.coupled else "are independent"
+        dtype = str(self.dtype).removeprefix("torch.")
+        lines = [f"{self.network}{mode}: samples {verdict} ({self.batch[0]} points, {self.batch[1]} inputs, {dtype})."]
+        if self.coupled:
+            lines += ["", "Where they mix, and how much rows that stay change when others move:"]
+            rows = [(m.name or "(its own code)", m.type, _percent(m.change)) for m in self.modules]
+            lines += _table(("module", "type", "change"), [*rows, ("(output)", "", _percent(self.change))], 2)
+        of = " in a batch of their own" if 0 < self.points < self.batch[0] else ""
+        lines += ["", f'What the batched idiom, AD(coupled="ignore"), gets wrong at {self.points} points{of}:']
+        errors = (("gradient", self.gradient), ("Laplacian", self.laplacian))
+        rows = [(name, _percent(e.median), _percent(e.largest)) for name, e in errors if e is not None]
+        lines += _table(("error", "median", "largest"), rows, 1) if rows else ["  not measured"]
+        if self.hazards:
+            lines += ["", "What else makes derivatives wrong:", *(f"  {hazard}" for hazard in self.hazards)]
+        lines += ["", "What to use:", *(f"  {line}" for line in self.remedies)]
+        if self.notes:
+            lines += ["", "Notes:", *(f"  {line}" for line in self.notes)]
+        return "\n".join(lines)
+
+
+def _percent(value: float) -> str:
+    percent = 100 * value
+    if not math.isfinite(percent):
+        return "infinite"
+    return f"{percent:.2g} %" if percent < 100 else f"{percent:.0f} %" if percent < 1e6 else f"{percent:.1e} %"
+
+
+def _table(head: tuple[str, ...], rows: Sequence[tuple[str, ...]], words: int) -> list[str]:
+    """Aligned columns: first so many of words, then numbers."""
+    widths = [max(map(len, column)) for column in zip(head, *rows, strict=True)]
+    sides = ["<"] * words + [">"] * (len(head) - words)
+    return [
+        "  " + "  ".join(f"{cell:{side}{width}}" for cell, side, width in zip(row, sides, widths, strict=True))
+        for row in (head, *rows)
+    ]
+
+
+def explain(model: Model, x: Tensor, points: int = 128) -> Explanation:
+    """Find out what makes derivatives of a network wrong: which modules mix the samples of a batch, and all else.
+
+    `print(explain(model, x))` is the report. The model is left as it was: buffers, modes, hooks, gradients; and so is
+    the random state.
+
+    Args:
+        model: the network, in the mode in question, or any function.
+        x: a batch as it is used in training, (B, d).
+        points: how many of them the errors are measured at, spread over x and as a batch of their own; in many
+            dimensions fewer are taken, so that it stays quick.
+
+    Example:
+        >>> model = torch.nn.Sequential(torch.nn.Linear(2, 4), torch.nn.BatchNorm1d(4), torch.nn.Linear(4, 1))
+        >>> found = dudx.explain(model, torch.rand(32, 2))
+        >>> found.coupled, [module.type for module in found.modules]
+        (True, ['BatchNorm1d'])
+    """
+    x = tensor_checks.points(x).detach()
+    model = model_checks.model(getattr(model, "_orig_mod", model), x)  # a compiled module cannot be looked into
+    if x.is_meta:
+        raise InputError("The meta device holds no values, so nothing can be measured; use real points.")
+    if isinstance(points, bool) or not isinstance(points, int) or points < 2:
+        raise InputError(f"points must be a whole number, 2 or more; got {points!r}.")
+    rows, still = at_rest(model, x, ROWS, ROWS)
+    with without_graph(model, rows), unobserved_at_length(model, rows) as numbers:
+        return _examined(model, x, points, rows, still, numbers)
+
+
+def _examined(model: Model, x: Tensor, points: int, rows: Tensor, still: Tensor, numbers: OwnNumbers) -> Explanation:
+    notes: list[str] = []
+    mixed = coupled(model, x)
+    change = max(relative_change(output_of(model, moved), still, block) for moved, block in moves(rows))
+    modules = mixing_modules(model, rows)
+    if mixed and not modules:
+        modules = [Mixing("", kind(model), change)]
+    if modules and not mixed:
+        inside = ", ".join(f"{m.name or 'its own code'} ({m.type})" for m in modules)
+        notes.append(f"Samples mix in {inside}, but the output does not show it: a gate that is closed, perhaps.")
+    random = not bool((difference(output_of(model, rows, seed=1), still) <= rounding(still)).all())
+    if random:
+        notes.append("The network draws random numbers; the figures are for one draw.")
+    batch = _batch(x, rows, points)
+    if batch is None:
+        notes.append(f"The network takes no fewer than all {len(x)} points: too many to measure errors at.")
+    measured = Measured(model, x if batch is None else batch, notes, numbers, wanted=batch is not None)
+    if mixed:
+        measured.isolate(random)
+    return Explanation(
+        network=kind(model),
+        mode=_mode(model),
+        batch=(x.shape[0], x.shape[1]),
+        dtype=x.dtype,
+        coupled=mixed,
+        change=change if mixed else 0.0,
+        modules=tuple(modules) if mixed else (),
+        points=0 if batch is None else len(batch),
+        gradient=measured.idiom.get("gradient"),
+        laplacian=measured.idiom.get("Laplacian"),
+        way=measured.way,
+        isolated=measured.isolated,
+        remedies=tuple(_for_coupled(model, x, measured) if mixed else _for_independent(model, rows, notes)),
+        notes=tuple(notes),
+        hazards=tuple(hazards(model, rows, random, mixed)),
+    )
+
+
+def _mode(model: Model) -> str:
+    training = {module.training for module in modules_of(model)}
+    if len(training) == 1:
+        return "training" if True in training else "evaluation"
+    return "mixed" if training else "function"
+
+
+def _batch(x: Tensor, rows: Tensor, points: int) -> Tensor | None:
+    """Few enough points for the per-sample reference, whose work grows with their square."""
+    if len(x) == 1:
+        return rows
+    count = min(len(x), points, max(ROWS, math.isqrt(_BUDGET // (2 + x.shape[1]))))
+    if len(rows) != ROWS:  # the network takes no other number
+        return x if len(x) <= 4 * count else None
+    return x[torch.linspace(0, len(x) - 1, count, device=x.device).round().long()]
+
+
+# -- what to use ---------------------------------------------------------------------------------------------------
+
+
+def _for_independent(model: Model, rows: Tensor, notes: list[str]) -> Iterator[str]:
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", SlowRuleWarning)
+            Taylor().derivatives(model, rows, fitting(Laplacian(), rows))
+    except (DudxError, RuntimeError) as error:
+        notes.append(f"dudx.Taylor() refuses: {reason(error)}.")
+        yield "Any engine but dudx.Taylor(); dudx.AD() is exact."
+    else:
+        yield "Any engine; dudx.Taylor() is exact."
+
+
+def _for_coupled(model: Model, x: Tensor, measured: Measured) -> Iterator[str]:
+    error = measured.isolated
+    yield f"dudx.isolate(model, x) in place of the model, with any engine ({measured.way})" + (
+        f": largest error here {_percent(error.largest)}." if error else "."
+    )
+    if measured.approximately is not None:
+        yield (
+            "dudx.isolate(model, x, approximate=True), all samples in one pass: leaves out "
+            f"{_percent(measured.approximately)} of what moving a sample does in such a batch, less in a larger one."
+        )
+    if _mode(model) in ("training", "mixed"):
+        with _evaluating(model):
+            still_mixed = coupled(model, x)
+        yield (
+            "In evaluation mode, model.eval(), they influence each other as well."
+            if still_mixed
+            else "model.eval(), if the function with running statistics is meant: independent, but another function."
+        )
+
+
+@contextlib.contextmanager
+def _evaluating(model: Model) -> Iterator[None]:
+    """Every module in evaluation mode, without calling `eval`, which a class may have made do more than that."""
+    modules = modules_of(model)
+    modes = [module.training for module in modules]
+    try:
+        for module in modules:
+            module.training = False
+        yield
+    finally:
+        for module, mode in zip(modules, modes, strict=True):
+            module.training = mode

@@ -1,0 +1,141 @@
+"""What else than coupling makes a network's derivatives wrong: in which engines, how much, and the remedy."""
+
+from __future__ import annotations
+
+import contextlib
+import copy
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+
+from dudx.engines.autodiff import AD, reverse_derivatives
+from dudx.engines.autograd_graph import fused_kernel
+from dudx.engines.crosscheck import Trial
+from dudx.engines.difference.shifted_batches import differences
+from dudx.engines.interface import Engine
+from dudx.engines.per_sample import PerSampleAD
+from dudx.engines.taylor.taylor_engine import Taylor
+from dudx.errors import DudxError, UnsupportedError
+from dudx.network.model_checks import Model
+from dudx.network.modules import modules_of
+from dudx.network.observation import Observed, kink_of
+from dudx.network.random_numbers import Kernels
+from dudx.network.sandbox import output_of
+from dudx.operators import D, Laplacian, Operator, fitting
+
+#: The step of the reference in double precision: accurate to fourth order, eight digits or so.
+_STEP = 1e-3
+
+
+@dataclass(frozen=True)
+class Hazard:
+    """Something in a network that makes derivatives wrong.
+
+    >>> network = torch.nn.Sequential(torch.nn.Linear(2, 8), torch.nn.ReLU(), torch.nn.Linear(8, 1))
+    >>> [hazard.kind for hazard in dudx.explain(network, torch.rand(16, 2)).hazards]
+    ['kinks']
+    """
+
+    #: "graph", "fused", "kinks", "random" or "coarse".
+    kind: str
+    what: str
+    #: The engines that it is about, and from which order of derivatives on.
+    engines: str
+    order: int
+    #: The largest error here, relative to the largest true value; None where it cannot be measured.
+    error: float | None
+    remedy: str
+
+    def __str__(self) -> str:
+        error = "" if self.error is None else f"; off by {100 * self.error:.2g} % here"
+        return f"{self.what} ({self.engines}, order {self.order} and above{error}): {self.remedy}"
+
+
+def hazards(model: Model, rows: Tensor, random: bool, coupled: bool) -> Iterator[Hazard]:
+    """Look for each of them at a few rows."""
+    yield from _left_graph(model, rows, coupled)
+    yield from _fused(model, rows)
+    with Kernels() as kernels, Observed(len(rows)) as observed:
+        output_of(model, rows)
+    if observed.kink is not None:
+        remedy = "use a smooth activation, such as nn.Tanh, nn.SiLU or nn.GELU."
+        yield Hazard("kinks", f"Kinks in {kink_of(model, observed.kink)}", "all engines", 2, None, remedy)
+    if random:
+        remedy = "find steps after model.eval(); differences then see the same numbers at all rows of a point."
+        yield Hazard("random", "Random numbers, as of dropout", "differences", 1, None, remedy)
+    coarser = kernels.coarser_than(rows.dtype)
+    if coarser is not None:
+        error = _error(model, rows, AD(coupled="ignore"), [D(axis) for axis in range(rows.shape[1])])
+        what = f"A coarser format than the points' inside ({str(coarser).removeprefix('torch.')})"
+        remedy = "calibrate differences under the same autocast, dudx.FD().calibrated(model, x, operators)."
+        yield Hazard("coarse", what, "all engines", 1, error, remedy)
+
+
+def _left_graph(model: Model, rows: Tensor, coupled: bool) -> Iterator[Hazard]:
+    """Engines whose derivatives are not how the output moves, also where somebody has wanted it so."""
+    engines: tuple[Engine, ...] = (PerSampleAD(),) if coupled else (AD(), Taylor())
+    wrong = []
+    for engine in engines:
+        with contextlib.suppress(DudxError, RuntimeError):  # an engine that refuses the network says so itself
+            order = Trial(model, rows, engine, range(rows.shape[1])).contradicted(2)
+            if order is not None:
+                wrong.append((order, type(engine).__name__))
+    if wrong:
+        order = min(order for order, _ in wrong)
+        operators = [D(axis) for axis in range(rows.shape[1])] if order == 1 else [Laplacian()]
+        error = None if coupled else _error(model, rows, AD(coupled="ignore"), operators)
+        what = "The network leaves the graph, or has a backward pass of its own"
+        remedy = (
+            "take no_grad, detach, .data and numpy out of it, or use dudx.FD().calibrated(model, x, operators, "
+            "reference='differences')."
+        )
+        yield Hazard("graph", what, ", ".join(name for _, name in wrong), order, error, remedy)
+
+
+def _fused(model: Model, rows: Tensor) -> Iterator[Hazard]:
+    """Fused kernels: what torch.autograd.grad makes of these, and whether they can be written out."""
+    with torch.enable_grad():
+        x = rows.clone().requires_grad_()
+        u = model(x.clone())
+        try:
+            found = fused_kernel(u)
+        except UnsupportedError:  # that is said by the engine
+            return
+        if found is None:
+            return
+        error, remedy = None, "dudx.AD() and dudx.Taylor() write it out."
+        parameters = [p for module in modules_of(model) for p in module.parameters(recurse=False) if p.requires_grad]
+        try:
+            operators = tuple(fitting(Laplacian(), rows))
+            # First what may be disturbed by another pass, in which running statistics are written to.
+            ours = _gradient(reverse_derivatives(u, x, operators, differentiable=True)[0], parameters)
+            true = _gradient(AD(coupled="ignore").derivatives(model, rows, operators)[0], parameters)
+            error = float((ours - true).norm() / true.norm()) if parameters else None
+        except UnsupportedError:
+            remedy = "dudx.AD() refuses it, use the module that this one was traced or exported from."
+        except RuntimeError:
+            remedy = "torch.autograd.grad fails there; dudx.AD() and dudx.Taylor() write it out."
+        what = f"A fused kernel ({found}), whose second derivative has a wrong gradient"
+        yield Hazard("fused", what, "plain torch.autograd.grad", 2, error, remedy)
+
+
+def _gradient(values: Tensor, parameters: list[nn.Parameter]) -> Tensor:
+    loss = values.square().mean()
+    found = torch.autograd.grad(loss, parameters, retain_graph=True, allow_unused=True, materialize_grads=True)
+    return torch.cat([gradient.flatten() for gradient in found])
+
+
+def _error(model: Model, rows: Tensor, engine: Engine, operators: list[Operator]) -> float | None:
+    """Against differences of a copy in double precision."""
+    try:
+        twin = copy.deepcopy(model).double() if isinstance(model, nn.Module) else model
+        precise = rows.double()
+        fitted = tuple(fitting(operators, rows))
+        with torch.autocast(rows.device.type, enabled=False):
+            true = torch.cat(differences(twin, precise, fitted, {1: _STEP, 2: _STEP}, 4)).double()
+        ours = torch.cat(list(engine.derivatives(model, rows, fitted))).double()
+        return float((ours - true).abs().amax() / true.abs().amax().clamp(min=torch.finfo(torch.float64).tiny))
+    except (DudxError, RuntimeError, TypeError):  # it has no copy, or no derivatives
+        return None

@@ -1,0 +1,148 @@
+"""How wrong the batched idiom is on a network, and how right its isolated form, measured against each sample's own."""
+
+from __future__ import annotations
+
+import contextlib
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+
+from dudx.coupling.exact_isolation import Exact
+from dudx.coupling.isolation import isolate
+from dudx.engines.autodiff import AD
+from dudx.engines.interface import Engine
+from dudx.engines.per_sample import PerSampleAD
+from dudx.errors import DudxError, UnsupportedError, first_line
+from dudx.network.model_checks import Model
+from dudx.network.modules import modules_of
+from dudx.network.random_numbers import OwnNumbers
+from dudx.operators import D, Laplacian, Operator, fitting
+
+
+@dataclass(frozen=True)
+class RelativeError:
+    """Errors at the points, relative to the root mean square of the true values.
+
+    Example:
+        >>> found = dudx.explain(lambda x: x - x.mean(0), torch.rand(32, 2))
+        >>> isinstance(found.gradient, dudx.RelativeError), found.gradient.largest > 0.01
+        (True, True)
+    """
+
+    median: float
+    largest: float
+
+
+def reason(error: Exception) -> str:
+    """The first statement of a message, without the advice that follows it."""
+    return first_line(error).split(". ")[0].split("; ")[0].rstrip(".")
+
+
+class Measured:
+    """The errors of the batched idiom and of the isolated network, as far as they can be measured.
+
+    Args:
+        model: the network.
+        x: the points.
+        notes: where to say what cannot be measured, and why.
+        numbers: what the network draws random numbers from.
+        wanted: whether to measure at all.
+    """
+
+    def __init__(self, model: Model, x: Tensor, notes: list[str], numbers: OwnNumbers, wanted: bool):
+        self.model, self.x, self.notes, self.numbers = model, x, notes, numbers
+        self.requests: dict[str, list[Operator]] = {
+            "gradient": [D(axis) for axis in range(x.shape[1])],
+            "Laplacian": [Laplacian()],
+        }
+        self.idiom: dict[str, RelativeError] = {}
+        self.exact: dict[str, Tensor] = {}
+        # Not all at once, for the sake of the memory that a large network takes.
+        self.reference: Engine = PerSampleAD(chunk=max(1, 2**12 // len(x)))
+        #: What the isolated network gets wrong, how it is computed, and how far off its approximation is, where that is
+        #: something else and there is one.
+        self.isolated: RelativeError | None = None
+        self.way: str | None = None
+        self.approximately: float | None = None
+        for name in self.requests if wanted else ():
+            self._measure(name)
+
+    def _measure(self, name: str) -> None:
+        repeatable = _Repeatable(self.model, self.numbers)
+        try:
+            self.exact[name] = self._per_sample(repeatable, name)
+            ours = self._derivatives(repeatable, name, AD(coupled="ignore"))
+        except (DudxError, RuntimeError) as error:
+            self.notes.append(f"The error of the {name} cannot be measured: {reason(error)}.")
+            return
+        found = _error(ours, self.exact[name])
+        if found is None:
+            self.notes.append(f"The error of the {name} cannot be measured: no true value is finite.")
+        else:
+            self.idiom[name] = found
+
+    def _derivatives(self, model: Model, name: str, engine: Engine) -> Tensor:
+        return torch.stack(list(engine.derivatives(model, self.x, fitting(self.requests[name], self.x))), dim=-1)
+
+    def _per_sample(self, model: Model, name: str) -> Tensor:
+        try:
+            return self._derivatives(model, name, self.reference)
+        except UnsupportedError:  # by torch.func; the loop takes any model
+            self.reference = PerSampleAD(method="loop")
+            return self._derivatives(model, name, self.reference)
+
+    def isolate(self, random: bool) -> None:
+        """See what isolate makes of the network; its error is measured where two passes draw the same numbers."""
+        isolated = isolate(self.model, self.x, update_statistics=False)
+        self.way = isolated.way
+        for name in () if random else self.idiom:
+            error = _error(self._derivatives(isolated, name, AD()), self.exact[name])
+            if error and (self.isolated is None or error.largest > self.isolated.largest):
+                self.isolated = error
+        if isinstance(isolated, Exact):
+            try:
+                self.approximately = isolate(self.model, self.x, update_statistics=False, approximate=True).error
+            except DudxError as error:
+                self.notes.append(f"The samples cannot all pass together: {reason(error)}.")
+
+
+class _Repeatable(nn.Module):
+    """The network with the same random numbers and buffers in every call, so that engines can be compared."""
+
+    def __init__(self, model: Model, numbers: OwnNumbers):
+        super().__init__()
+        self.model, self.inside, self.numbers = model, nn.ModuleList(modules_of(model)), numbers
+
+    def forward(self, x: Tensor) -> Tensor:
+        self.numbers.again(0)
+        with _copied_buffers(self):
+            return self.model(x)
+
+
+@contextlib.contextmanager
+def _copied_buffers(model: nn.Module) -> Iterator[None]:
+    """Copies in the buffers' places; writing the old values back would disturb the graph that holds the buffers."""
+    saved = [(m._buffers, name, b) for m in model.modules() for name, b in m._buffers.items() if b is not None]
+    copies = {id(buffer): buffer.clone() for _, _, buffer in saved}
+    try:
+        for owner, name, buffer in saved:
+            owner[name] = copies[id(buffer)]
+        yield
+    finally:
+        for owner, name, buffer in saved:
+            owner[name] = buffer
+
+
+def _error(ours: Tensor, exact: Tensor) -> RelativeError | None:
+    """Of values (n, m, k), as vectors of k; each output has its own scale."""
+    ours, exact = ours.detach(), exact.detach()
+    size, wrong = exact.norm(dim=-1), (ours - exact).norm(dim=-1)
+    known = size.isfinite()
+    if not bool(known.any()):
+        return None
+    scale = (size.masked_fill(~known, 0).square().sum(0) / known.sum(0)).sqrt().expand_as(wrong)
+    relative = torch.where(wrong == 0, 0, wrong / scale)[known].nan_to_num(nan=math.inf, posinf=math.inf)
+    return RelativeError(float(relative.median()), float(relative.amax()))

@@ -1,0 +1,239 @@
+"""Which engine is fastest for this network, these points and these operators: measured, not guessed."""
+
+from __future__ import annotations
+
+import contextlib
+import statistics
+import time
+import warnings
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import overload
+
+import torch
+from torch import Tensor
+
+from dudx.backend import tensor_checks
+from dudx.coupling.isolation import isolate
+from dudx.engines import engines
+from dudx.engines.interface import Engine
+from dudx.errors import CalibrationWarning, DudxError, UnsupportedError
+from dudx.evaluate import evaluate, prepared, suggested_chunk
+from dudx.network.compiled_graph import Compiled
+from dudx.network.detector import coupled
+from dudx.network.model_checks import Model
+from dudx.network.planned_graph import from_graph
+from dudx.network.pointwise import samples_of, unbound
+from dudx.operators import Directional, Operator, fitting
+
+#: By how much an engine with an error must be faster than an exact one to come before it.
+_PRICE_OF_ERROR = 1.25
+_CALIBRATED_ON = 1024
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """An engine's time for one training step and its error, or why it cannot be used.
+
+    >>> dudx.Candidate("AD", dudx.AD(), seconds=2e-3, error=0.0)
+    AD: 2.00 ms a step, error 0.0e+00
+    """
+
+    name: str
+    engine: Engine
+    #: Seconds for the operators and the backward pass of their mean square; NaN where the engine failed.
+    seconds: float = float("nan")
+    #: The largest difference from the exact derivatives, relative to their largest value; NaN where nothing is exact.
+    error: float = float("nan")
+    note: str = ""
+    #: Whether the step is one compiled graph, `Residual(..., compile=True)`.
+    compiled: bool = False
+
+    def __repr__(self) -> str:
+        _, milliseconds, error, note = self.cells
+        return f"{self.name}: {milliseconds} ms a step, error {error}" + (f"; {note}" if note else "")
+
+    @property
+    def cells(self) -> tuple[str, str, str, str]:
+        """Its row of the table; what is not known is a dash."""
+        milliseconds = f"{1e3 * self.seconds:.2f}" if self.seconds == self.seconds else "-"
+        return self.name, milliseconds, f"{self.error:.1e}" if self.error == self.error else "-", self.note
+
+
+@dataclass(frozen=True, repr=False)
+class Recommendation(Sequence[Candidate]):
+    """The engines, the one to take first; printed it is a table.
+
+    >>> dudx.Recommendation((dudx.Candidate("AD", dudx.AD(), 2e-3, 0.0), dudx.Candidate("FD", dudx.FD(0.1))))
+    engine            ms a step     error   note
+    AD                     2.00   0.0e+00
+    FD                        -         -
+    """
+
+    candidates: tuple[Candidate, ...]
+
+    @overload
+    def __getitem__(self, index: int) -> Candidate: ...
+
+    @overload
+    def __getitem__(self, index: slice) -> tuple[Candidate, ...]: ...
+
+    def __getitem__(self, index: int | slice) -> Candidate | tuple[Candidate, ...]:
+        return self.candidates[index]
+
+    def __len__(self) -> int:
+        return len(self.candidates)
+
+    def __repr__(self) -> str:
+        rows = [("engine", "ms a step", "error", "note"), *(candidate.cells for candidate in self.candidates)]
+        return "\n".join(f"{name:16} {time:>10} {error:>9}   {note}".rstrip() for name, time, error, note in rows)
+
+
+def recommend(
+    model: Model, x: Tensor, operators: Sequence[Operator], repeats: int = 5, compile: bool = False
+) -> Recommendation:
+    """Time a training step with each engine on this network and batch; the fastest comes first.
+
+    Differences come after an exact engine unless they are faster by a quarter, as their error is the price.
+
+    Where slices of the batch are better than the whole (`suggested_chunk`), a step goes slice by slice.
+
+    Args:
+        model: the network, in the mode it is trained in.
+        x: a batch as it is used in training.
+        operators: what the residual asks for; `residual.operators(x)` knows.
+        repeats: interleaved repetitions, of which the median counts.
+        compile: time compiled graphs too, which takes some seconds for each to be made.
+
+    Returns:
+        A sequence of candidates; printed it is a table.
+
+    >>> model, x = torch.nn.Sequential(torch.nn.Linear(2, 8), torch.nn.Tanh(), torch.nn.Linear(8, 1)), torch.rand(64, 2)
+    >>> found = dudx.recommend(model, x, [dudx.Laplacian()], repeats=1)
+    >>> sorted(candidate.name for candidate in found)
+    ['AD', 'FD', 'Taylor']
+    >>> derivatives = dudx.evaluate(model, x, [dudx.Laplacian()], found[0].engine)
+    """
+    x = tensor_checks.points(x)
+    operators = fitting(operators, x)
+    mixed = coupled(model, x)
+    whole = mixed or samples_of(model) > 1  # such a model takes no part of its samples
+    target: Model = isolate(model, x, update_statistics=False) if mixed else model
+    candidates = [kind() for kind in engines().values() if kind.recommended]
+    exact = _exact(target, x, operators, [engine for engine in candidates if not engine.approximate])
+    failed: list[Candidate] = []
+    running: list[tuple[Candidate, _Step]] = []
+    for engine in candidates:
+        candidate = Candidate(type(engine).__name__, engine)
+        try:
+            engine = _calibrated(engine, target, x if whole else x[:_CALIBRATED_ON], operators)
+            candidate = replace(candidate, engine=engine)
+            values = evaluate(target, x, operators, engine)
+            off = float("nan") if exact is None else max(map(_difference, values, exact))
+            compiles = compile and not mixed and prepared(target, x, operators, engine) is not None
+            for compiled in (False, True) if compiles else (False,):
+                name = type(engine).__name__ + " compiled" * compiled
+                note = "on dudx.isolate(model, x)" if mixed else ""
+                candidate = replace(candidate, name=name, error=off, note=note, compiled=compiled)
+                step = _Step(target, x, operators, engine, compiled, sliced=not whole)
+                step()  # what is compiled is compiled here
+                running.append((replace(candidate, note=candidate.note or step.note), step))
+        except (DudxError, RuntimeError) as error:  # of torch's kinds where the gradient has no gradient
+            failed.append(replace(candidate, error=float("nan"), note=_first_sentence(error)))
+    times: list[list[float]] = [[] for _ in running]
+    for _ in range(repeats):
+        for (_, step), seconds in zip(running, times, strict=True):
+            start = time.perf_counter()
+            step()
+            seconds.append(time.perf_counter() - start)
+    measured = [replace(c, seconds=statistics.median(t)) for (c, _), t in zip(running, times, strict=True)]
+    order = sorted(measured, key=lambda c: c.seconds * (_PRICE_OF_ERROR if c.engine.approximate else 1.0)) + failed
+    if mixed:
+        for_coupled = [kind() for kind in engines().values() if kind.coupled is None]
+        note = "the reference; not timed, slow"
+        order += [Candidate(type(engine).__name__, engine, error=0.0, note=note) for engine in for_coupled]
+    return Recommendation(tuple(order))
+
+
+def _exact(
+    model: Model, x: Tensor, operators: Sequence[Operator], engines: Sequence[Engine]
+) -> tuple[Tensor, ...] | None:
+    """What errors are measured against, unless none of the engines knows it."""
+    for engine in engines:
+        with contextlib.suppress(UnsupportedError):
+            return evaluate(model, x, operators, engine)
+    return None
+
+
+def _calibrated(engine: Engine, model: Model, x: Tensor, operators: Sequence[Operator]) -> Engine:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", CalibrationWarning)
+        try:
+            return engine.calibrated(model, x, operators)
+        except UnsupportedError:  # by automatic differentiation
+            return engine.calibrated(model, x, operators, reference="differences")
+
+
+class _Step:
+    """One evaluation and backward pass of the whole batch, which leaves the parameters' gradients as they were."""
+
+    def __init__(
+        self, model: Model, x: Tensor, operators: Sequence[Operator], engine: Engine, compiled: bool, sliced: bool
+    ):
+        self.model, self.operators, self.engine = model, operators, engine
+        self.compiled = Compiled() if compiled else None
+        size = (
+            suggested_chunk(model, x.device, engine.rows(x, operators))
+            if sliced and not _vectors(operators)
+            else len(x)
+        )
+        self.slices = x.split(size)
+        self.parameters = _parameters(model)
+
+    def __call__(self) -> None:
+        for part in self.slices:
+            loss = self._loss(part)
+            if self.parameters and loss.requires_grad:
+                torch.autograd.grad(loss, self.parameters, allow_unused=True)
+
+    def _loss(self, x: Tensor) -> Tensor:
+        plan = None if self.compiled is None else prepared(self.model, x, self.operators, self.engine)
+        if plan is None:
+            return _mean_squares(evaluate(self.model, x, self.operators, self.engine))
+        assert self.compiled is not None
+
+        return from_graph(self.compiled, plan, self.model, x, _end)
+
+    @property
+    def note(self) -> str:
+        """What a reader of the table should know of it."""
+        slices = f"slices of {len(self.slices[0])}" if len(self.slices) > 1 else ""
+        compiled = f"compiled in {self.compiled.seconds:.0f} s" if self.compiled is not None else ""
+        return ", ".join(filter(None, (slices, compiled)))
+
+
+def _end(_: None, values: Sequence[Tensor], x: Tensor, given: tuple[Tensor, ...]) -> Tensor:
+    return _mean_squares(values)
+
+
+def _mean_squares(values: Sequence[Tensor]) -> Tensor:
+    return torch.stack([value.square().mean() for value in values]).sum()
+
+
+def _vectors(operators: Sequence[Operator]) -> bool:
+    """Whether directions are given for each point, which would have to be cut with the points."""
+    return any(isinstance(term, Directional) for operator in operators for term in operator.terms)
+
+
+def _parameters(model: Model) -> list[Tensor]:
+    inner = unbound(model)[0]
+    return [p for p in inner.parameters() if p.requires_grad] if isinstance(inner, torch.nn.Module) else []
+
+
+def _difference(ours: Tensor, true: Tensor) -> float:
+    ours, true = ours.detach(), true.detach()
+    return float((ours - true).abs().amax() / true.abs().amax().clamp(min=torch.finfo(true.dtype).tiny))
+
+
+def _first_sentence(error: Exception) -> str:
+    return str(error).split(". ")[0].rstrip(".")

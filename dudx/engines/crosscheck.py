@@ -1,0 +1,127 @@
+"""Whether derivatives are how the output moves when the points do: the judge where there is reason to doubt it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from dudx.engines.interface import Engine
+from dudx.errors import UnsupportedError
+from dudx.network.model_checks import Model
+from dudx.network.pointwise import Pointwise, samples_of
+from dudx.network.probe_rows import GOLDEN, at_rest, in_general_position
+from dudx.network.random_numbers import Kernels
+from dudx.network.sandbox import output_of, unobserved
+from dudx.operators import Along, D, fitting
+
+#: Rows of a trial, how many of them move where it is one at a time, and the highest orders that are looked at then.
+_ROWS, _MOVING, _HIGHEST, _HIGHEST_ALONE = 6, 3, 4, 2
+#: How far two differences may disagree and still tell something, and how far the derivative may be from them.
+_SURE, _WRONG = 0.005, 0.05
+
+
+class Trial:
+    """An engine and a network at a few of the points and a little to both sides of them.
+
+    Two differences, at a step and at half of it, must agree with each other in a row before they count, and at least
+    two rows, and most of those that count, must contradict the engine: kinks, noise and steep slopes do not.
+
+    Args:
+        model: the network.
+        x: the points, (B, d).
+        engine: what differentiates it.
+        axes: the axes along which the points move.
+    """
+
+    def __init__(self, model: Model, x: Tensor, engine: Engine, axes: Sequence[int]):
+        self.model, self.engine = model, engine
+        self.rows = some_of(model, x.detach())
+        with Kernels() as kernels:
+            output_of(model, self.rows)
+        self.eps = torch.finfo(kernels.coarser_than(x.dtype) or x.dtype).eps
+        self.step = self.eps**0.25 * float(1 + self.rows.abs().amax())
+        # Something of every axis, and of no two axes as much.
+        weights = [1 + (axis + 1) * GOLDEN % 1 if axis in axes else 0.0 for axis in range(x.shape[1])]
+        along = torch.tensor(weights, dtype=torch.float64, device=x.device)
+        self.along = (along / along.norm()).to(x.dtype).expand_as(self.rows).contiguous()
+        #: Where engines are right for coupled networks, only some of the rows move, one at a time.
+        alone = engine.coupled is None and not isinstance(model, Pointwise)
+        self.highest = _HIGHEST_ALONE if alone else _HIGHEST
+        self.moving: list[Any] = [slice(i, i + 1) for i in range(_MOVING)] if alone else [slice(None)]
+
+    def still_moves(self, columns: Tensor) -> bool:
+        """Whether some of these outputs (m,), whose derivatives are zero at all points, move when the points do.
+
+        The rows are elsewhere than the points, so that none is special, as one at the time zero or at a kink may be:
+        what is lost to an engine is zero there too.
+        """
+        slope = self._at_moving(self.derivatives(self.rows, 1)[1])
+        columns = columns & (slope == 0).all(0)
+        if not bool(columns.any()):
+            return False
+        sides = [self._moved(share, lambda rows: [output_of(self.model, rows)])[0] for share in (1, -1, 0.5, -0.5)]
+        return bool((self._contradicts(slope, sides) & columns).any())
+
+    def contradicted(self, order: int) -> int | None:
+        """The lowest order, up to the one given, at which derivatives are not what the order below does."""
+        order = min(order, self.highest)
+        here = self.derivatives(self.rows, order)
+        sides = [self._moved(share, lambda rows: self.derivatives(rows, order)) for share in (1, -1, 0.5, -0.5)]
+        for k in range(1, order + 1):
+            if bool(self._contradicts(self._at_moving(here[k]), [side[k - 1] for side in sides]).any()):
+                return k
+        return None
+
+    def derivatives(self, rows: Tensor, order: int) -> list[Tensor]:
+        """The output and its derivatives along the direction, with the same random numbers each time."""
+        operators = [D(), *(Along(self.along, k) for k in range(1, order + 1))]
+        with torch.no_grad(), unobserved(self.model):
+            return list(self.engine.derivatives(self.model, rows, fitting(operators, rows)))
+
+    def _moved(self, share: float, compute: Any) -> list[Tensor]:
+        """What is computed at the rows that moved, each while the others stay if need be."""
+        pieces = []
+        for which in self.moving:
+            rows = self.rows.clone()
+            rows[which] += share * self.step * self.along[which]
+            pieces.append([values[which] for values in compute(rows)])
+        return [torch.cat(values) for values in zip(*pieces, strict=True)]
+
+    def _at_moving(self, values: Tensor) -> Tensor:
+        return torch.cat([values.detach()[which] for which in self.moving])
+
+    def _contradicts(self, ours: Tensor, below: list[Tensor]) -> Tensor:
+        """For each output (m,), whether most of the rows that tell something contradict a derivative."""
+        ours, *below = (value.double() for value in (ours, *below))
+        wide, narrow = (below[0] - below[1]) / (2 * self.step), (below[2] - below[3]) / self.step
+        size = torch.maximum(ours.abs(), narrow.abs())
+        rounding = 64 * self.eps * below[2].abs().amax(0) / self.step
+        sure = ((wide - narrow).abs() <= _SURE * size) & (size > rounding)
+        wrong = sure & ((ours - narrow).abs() > _WRONG * size)
+        return (wrong.sum(0) >= 2) & (2 * wrong.sum(0) > sure.sum(0))
+
+
+def some_of(model: Model, x: Tensor) -> Tensor:
+    """A few rows near the points, in general position where the network is defined there."""
+    if (
+        isinstance(model, Pointwise) or samples_of(model) > 1
+    ):  # which takes a row for each of its samples, wherever that is
+        return in_general_position(x)
+    rows, still = at_rest(model, x, _ROWS, _ROWS)
+    if bool(still.isfinite().all()):
+        return rows
+    return x[torch.linspace(0, len(x) - 1, len(rows), device=x.device).round().long()]
+
+
+def refusal(order: int, engine: Engine) -> UnsupportedError:
+    """What to say of a derivative of this order that is not how the output moves."""
+    which = {1: "first", 2: "second", 3: "third"}.get(order, f"{order}th")
+    return UnsupportedError(
+        f"The {which} derivative that {type(engine).__name__} gets of this network is not how its output moves when "
+        "the points do: the network leaves the graph (no_grad, detach, .data, numpy, a function that torch cannot "
+        "differentiate) or has a backward pass that is not its derivative. Write it in differentiable functions of "
+        "torch, or use differences: dudx.FD().calibrated(model, x, operators, reference='differences')."
+    )

@@ -1,0 +1,343 @@
+"""Finite differences: one engine, three policies of which step each order of derivative uses."""
+
+from __future__ import annotations
+
+import math
+from abc import abstractmethod
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, Self
+
+import torch
+from torch import Tensor, nn
+
+from dudx import errors
+from dudx.backend import tensor_checks
+from dudx.engines.autodiff import AD
+from dudx.engines.difference.calibration import SIDES, Calibration, deep_inside, find_eps
+from dudx.engines.difference.domain_stencils import derivatives_inside, distance_of
+from dudx.engines.difference.shifted_batches import HALF, Step, prepare
+from dudx.engines.difference.steps import ByOrder, as_step, fitting_step, step_by_order
+from dudx.engines.interface import Engine, Prepared, RowsPerPoint
+from dudx.errors import InputError, StepNotSetError
+from dudx.network.model_checks import Model
+from dudx.operators import Directional, Operator, fitting, orders_of
+
+
+@dataclass(frozen=True)
+class Difference(Engine):
+    """Differences in one forward pass; a subclass says which step each derivative order uses."""
+
+    side: str = field(default="central", kw_only=True, repr=False)
+    inside: Any = field(default=None, kw_only=True, repr=False)
+    floor: float = field(default=0.25, kw_only=True, repr=False)
+    coupled: str | None = field(default="refuse", kw_only=True, repr=False)
+    #: The searches that set the steps, by order; empty when the steps were given.
+    calibrations: Mapping[int, Calibration] = field(default=ByOrder(), kw_only=True, repr=False, compare=False)
+
+    approximate = True
+    accuracy = 2  # a field of every subclass, declared there so that it follows the step
+    one_step = True  # whether all orders share one step, and so the evaluations that go with it
+
+    @abstractmethod
+    def steps_for(self, orders: Collection[int], x: Tensor) -> dict[int, Step]:
+        """The step of each order; orders that share a step also share evaluations of the network."""
+
+    @abstractmethod
+    def with_calibrations(self, calibrations: Mapping[int, Calibration]) -> Self:
+        """The same engine with the steps that the searches found."""
+
+    def orders_to_calibrate(self, orders: Iterable[int]) -> set[int]:
+        """The orders whose optimal steps the policy is made of."""
+        return set(orders)
+
+    def derivatives(self, model: Model, x: Tensor, operators: Sequence[Operator]) -> list[Tensor]:
+        if self.inside is not None and not x.is_meta and (orders := orders_of(tuple(operators))):
+            steps = self.steps_for(orders, x)
+            return derivatives_inside(model, x, operators, steps, self.accuracy, self.inside, self.floor)
+        plan = self._plan(x, operators)
+        return plan.run(model, x, plan.tensors)
+
+    def looking(self, side: str) -> Self:
+        return replace(self, side=side)
+
+    def prepared(self, x: Tensor, operators: Sequence[Operator]) -> Prepared | None:
+        return self._plan(x, operators) if self.inside is None else None  # where points lie decides on their stencils
+
+    def _plan(self, x: Tensor, operators: Sequence[Operator]) -> Prepared:
+        operators = tuple(operators)
+        return prepare(x, operators, self.steps_for(orders_of(operators), x), self.accuracy, SIDES[self.side])
+
+    def rows(self, x: Tensor, operators: Sequence[Operator]) -> RowsPerPoint:
+        """The evaluations a point takes, whatever the steps are; none are drawn for it."""
+        operators = tuple(fitting(operators, x))
+        stand_ins = {order: 1.0 if self.one_step else float(order) for order in orders_of(operators)}
+        evaluations = prepare(x, operators, stand_ins, self.accuracy, SIDES[self.side]).rows
+        return RowsPerPoint(evaluations, evaluations)
+
+    def calibrated(self, model: Model, x: Tensor, operators: Sequence[Operator], **search: Any) -> Self:
+        """The same engine with its steps set by `find_eps`, along the axes that the operators use.
+
+        Keywords go to `find_eps`: candidates, smallest, largest, reference.
+        """
+        axes = _axes_by_order(fitting(operators, tensor_checks.points(x)), x.shape[1])
+        # Derivatives in half precision are no reference: "exact" takes those of a copy in single precision.
+        copied = x.dtype in HALF and isinstance(model, nn.Module) and self.coupled == "refuse"
+        search.setdefault("reference", "exact" if copied else AD(coupled=self.coupled))
+        search |= {"accuracy": self.accuracy, "side": self.side}
+        found = {}
+        for order in sorted(self.orders_to_calibrate(axes)):
+            along = sorted(axes.get(order, range(x.shape[1])))
+            at, limits = (x, search) if self.inside is None else deep_inside(model, x, order, self.inside, search)
+            found[order] = find_eps(model, at, order, axes=along, **limits)
+        return self.with_calibrations(found)
+
+    @property
+    def state(self) -> dict[str, Any]:
+        steps = self._steps
+        return {} if steps is None else {"steps": dict(steps) if isinstance(steps, Mapping) else steps}
+
+    def with_state(self, state: Mapping[str, Any]) -> Self:
+        if not state:
+            return self
+        if state.keys() != {"steps"}:
+            raise InputError(f"{type(self).__name__} keeps its steps, and was given another state: {state!r}.")
+        return self._with_steps(state["steps"])
+
+    @property
+    def shown(self) -> str:
+        steps = self._steps
+        if steps is None:
+            return ""
+        each = steps.values() if isinstance(steps, Mapping) else [steps] if isinstance(steps, float) else steps
+        return " ".join(f"{step:.2e}" for step in each)
+
+    @property
+    @abstractmethod
+    def _steps(self) -> Any:
+        """The steps in plain values; None before they are set."""
+
+    @abstractmethod
+    def _with_steps(self, steps: Any) -> Self:
+        """The same engine with these steps."""
+
+    def _check(self) -> None:
+        errors.one_of(self.side, tuple(SIDES), "side")
+        errors.difference_accuracy(self.accuracy, self.side)
+        if self.inside is not None:
+            distance_of(self.inside)
+            if self.side != "central":
+                raise InputError("Give side= or inside=: inside a domain the room decides which way a stencil looks.")
+        if not isinstance(self.floor, float) or not 0 < self.floor <= 1:
+            raise InputError(f"The floor is a share of the step, above 0 and up to 1.0; got {self.floor!r}.")
+        errors.one_of(self.coupled, ("refuse", "ignore"), "coupled")
+
+    def _unset(self) -> StepNotSetError:
+        name = type(self).__name__
+        return StepNotSetError(
+            f"{name} has no step yet: find one with {name}().calibrated(model, x, operators), or give it as {name}"
+            f"({'step=1e-2' if name == 'FD' else 'steps={1: 1e-2, 2: 5e-2}'})."
+        )
+
+
+@dataclass(frozen=True)
+class FD(Difference):
+    """One step for all orders: when calibrated, the geometric mean of the optimal steps of the orders that occur.
+
+    Args:
+        step: the step, or one for each axis.
+        accuracy: the even order of convergence in the step.
+        side: "central", or "forward" or "backward" for stencils that look one way only, of any accuracy.
+        inside: a domain that no row of a stencil leaves, or the signed distance to its boundary, negative inside.
+        floor: the share of the step down to which it shrinks there before a stencil looks one way.
+
+    Example:
+        >>> x = torch.rand(10, 1, dtype=torch.float64)
+        >>> slope = dudx.evaluate(torch.sin, x, dudx.D(0), dudx.FD(step=1e-4))
+        >>> torch.allclose(slope, torch.cos(x), atol=1e-8)
+        True
+    """
+
+    name = "fd"
+    label = "FD"
+    summary = "finite differences, one calibrated step"
+    recommended = True
+    rank = 1
+
+    step: float | tuple[float, ...] | None = None
+    accuracy: int = 2
+
+    @classmethod
+    def for_training(cls, accuracy: int, generator: torch.Generator, coupled: str) -> FD:
+        return cls(accuracy=accuracy, coupled=coupled)
+
+    @property
+    def _steps(self) -> Any:
+        return self.step
+
+    def _with_steps(self, steps: Any) -> Self:
+        return replace(self, step=steps)
+
+    def __post_init__(self) -> None:
+        self._check()
+        if self.step is not None:
+            object.__setattr__(self, "step", as_step(self.step))
+
+    def steps_for(self, orders: Collection[int], x: Tensor) -> dict[int, Step]:
+        if self.step is None:
+            if orders:
+                raise self._unset()
+            return {}
+        step = fitting_step(self.step, x) if isinstance(self.step, tuple) else self.step
+        return dict.fromkeys(orders, step)
+
+    def with_calibrations(self, calibrations: Mapping[int, Calibration]) -> Self:
+        if not calibrations:
+            return self
+        mean = math.exp(sum(math.log(found.step) for found in calibrations.values()) / len(calibrations))
+        return replace(self, step=mean, calibrations=ByOrder(calibrations))
+
+
+@dataclass(frozen=True)
+class EFD(Difference):
+    """The optimal step of each order for that order.
+
+    Args:
+        steps: a step for each derivative order, `{1: 5e-3, 2: 3e-2}`; a step may be a number for each axis.
+        accuracy: the even order of convergence in the step.
+        side, inside, floor: as in `FD`.
+
+    Example:
+        >>> x = torch.rand(10, 1, dtype=torch.float64)
+        >>> engine = dudx.EFD(steps={1: 1e-5, 2: 1e-3})
+        >>> first, second = dudx.evaluate(torch.sin, x, [dudx.D(0), dudx.D(0, 0)], engine)
+        >>> torch.allclose(first, torch.cos(x), atol=1e-8), torch.allclose(second, -torch.sin(x), atol=1e-6)
+        (True, True)
+    """
+
+    name = "efd"
+    label = "eFD"
+    summary = "finite differences, a step per order"
+    rank = 2
+
+    steps: Mapping[int, float | tuple[float, ...]] | None = None
+    accuracy: int = 2
+
+    one_step = False
+
+    @classmethod
+    def for_training(cls, accuracy: int, generator: torch.Generator, coupled: str) -> EFD:
+        return cls(accuracy=accuracy, coupled=coupled)
+
+    @property
+    def _steps(self) -> Any:
+        return self.steps
+
+    def _with_steps(self, steps: Any) -> Self:
+        return replace(self, steps=steps)
+
+    def __post_init__(self) -> None:
+        self._check()
+        if self.steps is not None:
+            object.__setattr__(self, "steps", step_by_order(self.steps, "EFD"))
+
+    def steps_for(self, orders: Collection[int], x: Tensor) -> dict[int, Step]:
+        if self.steps is None and orders:
+            raise self._unset()
+        given = self.steps or {}
+        missing = [order for order in orders if order not in given]
+        if missing:
+            raise StepNotSetError(
+                f"EFD has no step for derivatives of order {missing[0]} (it has orders {sorted(given)}): add one, or "
+                "call calibrated with operators of that order."
+            )
+        return {order: fitting_step(given[order], x) for order in orders}
+
+    def with_calibrations(self, calibrations: Mapping[int, Calibration]) -> Self:
+        steps = {order: found.step for order, found in calibrations.items()}
+        return replace(self, steps=steps, calibrations=ByOrder(calibrations)) if steps else self
+
+
+@dataclass(frozen=True)
+class SFD(Difference):
+    """A random step for each point and call, log-uniform between the smallest and the largest optimal step.
+
+    Args:
+        steps: the optimal steps by order, `{1: 5e-3, 2: 3e-2}`, or just the two ends of the range.
+        accuracy: the even order of convergence in the step.
+        generator: makes the random steps repeatable by themselves; without one, torch's global generator is used.
+        side, inside, floor: as in `FD`.
+
+    Example:
+        >>> x = torch.rand(10, 1, dtype=torch.float64)
+        >>> engine = dudx.SFD(steps=(1e-5, 1e-4), generator=torch.Generator().manual_seed(0))
+        >>> slope = dudx.evaluate(torch.sin, x, dudx.D(0), engine)
+        >>> torch.allclose(slope, torch.cos(x), atol=1e-8)
+        True
+    """
+
+    name = "sfd"
+    label = "sFD"
+    summary = "finite differences, a random step per point and call"
+    rank = 3
+
+    steps: Mapping[int, float] | tuple[float, float] | None = None
+    accuracy: int = 2
+    generator: torch.Generator | None = field(default=None, compare=False)
+
+    def __post_init__(self) -> None:
+        self._check()
+        if self.generator is not None and not isinstance(self.generator, torch.Generator):
+            raise InputError(f"The generator of SFD must be a torch.Generator; got {type(self.generator).__name__}.")
+        if self.steps is None:
+            return
+        if isinstance(self.steps, Mapping):
+            object.__setattr__(self, "steps", step_by_order(self.steps, "SFD"))
+        elif not isinstance(self.steps, Sequence) or len(self.steps) != 2:
+            raise InputError(f"SFD takes steps={{1: a, 2: b}} or the ends of a range (a, b); got {self.steps!r}.")
+        else:
+            object.__setattr__(self, "steps", tuple(errors.positive_step(end) for end in self.steps))
+        for end in self._ends():
+            errors.positive_step(end)  # a number for each axis has no place in a range
+
+    @classmethod
+    def for_training(cls, accuracy: int, generator: torch.Generator, coupled: str) -> SFD:
+        return cls(accuracy=accuracy, generator=generator, coupled=coupled)
+
+    @property
+    def _steps(self) -> Any:
+        return self.steps
+
+    def _with_steps(self, steps: Any) -> Self:
+        return replace(self, steps=steps)
+
+    def _ends(self) -> list[Any]:
+        assert self.steps is not None
+        return list(self.steps.values()) if isinstance(self.steps, Mapping) else list(self.steps)
+
+    def steps_for(self, orders: Collection[int], x: Tensor) -> dict[int, Step]:
+        if not orders:
+            return {}
+        if self.steps is None:
+            raise self._unset()
+        low, high = math.log(min(self._ends())), math.log(max(self._ends()))
+        device = x.device if self.generator is None else self.generator.device
+        uniform = torch.rand(len(x), 1, generator=self.generator, device=device)
+        step = torch.exp(low + (high - low) * uniform).to(x)
+        return dict.fromkeys(orders, step)
+
+    def orders_to_calibrate(self, orders: Iterable[int]) -> set[int]:
+        return {1, 2, *orders} if orders else set()
+
+    def with_calibrations(self, calibrations: Mapping[int, Calibration]) -> Self:
+        steps = {order: found.step for order, found in calibrations.items()}
+        return replace(self, steps=steps, calibrations=ByOrder(calibrations)) if steps else self
+
+
+def _axes_by_order(operators: Iterable[Operator], dimensions: int) -> dict[int, set[int]]:
+    """For each derivative order that occurs, the axes it is taken along; a direction takes all of them."""
+    found: dict[int, set[int]] = {}
+    for term in (term for operator in operators for term in operator.terms if term.order):
+        axes = range(dimensions) if isinstance(term, Directional) else term.axes
+        found.setdefault(term.order, set()).update(axes)
+    return found

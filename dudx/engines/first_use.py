@@ -1,0 +1,324 @@
+"""An engine meets a network: what it finds the first time is looked at, and is right or refused.
+
+Nothing is computed for the sake of the look while there is no reason for doubt: the pass that was asked for is
+watched. What training changes later is found at the 2nd, 4th, 8th … meeting.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import warnings
+import weakref
+from collections.abc import Iterator, Sequence
+from contextlib import AbstractContextManager
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from dudx.engines.crosscheck import Trial, refusal, some_of
+from dudx.engines.interface import Engine
+from dudx.errors import KinkWarning, UnsupportedError
+from dudx.network import model_checks
+from dudx.network.detector import refuse_if_coupled
+from dudx.network.model_checks import Model
+from dudx.network.modules import owner_of
+from dudx.network.observation import Observed, kink_of
+from dudx.network.pointwise import Held, Pointwise, samples_of
+from dudx.network.probe_schedule import Acquaintance, looked_at
+from dudx.network.random_numbers import Kernels, OwnNumbers
+from dudx.network.sandbox import output_of, unobserved
+from dudx.network.shared_noise import SameNumbers
+from dudx.network.slices import slicing
+from dudx.operators import D, Directional, Operator, Partial, orders_of
+
+#: Requests that a network is looked at for between two looks whether its samples are coupled.
+_MOST = 32
+#: The share of rounding in a difference from which on it is refused.
+_NOISE = 0.25
+_NOISE_ROWS = 16
+#: With more axes than this a backward pass asks for all slopes.
+_MANY = 256
+
+
+def sound_derivatives(engine: Engine, model: Model, x: Tensor, operators: Sequence[Operator]) -> Sequence[Tensor]:
+    """One (B, m) tensor per operator by an engine; looked at where it meets the network for the first time."""
+    known = _acquaintance(engine, model, x)
+    if known is None:
+        return engine.derivatives(model, x, operators)
+    if _is_to_be_looked_at(known, engine, x, operators):
+        results = _looked_at(engine, model, x, operators, known)
+        _remember(known, engine, x, operators)
+        return results
+    if known.random and engine.approximate:
+        return engine.derivatives(SameNumbers(model, len(x)), x, operators)
+    return engine.derivatives(model, x, operators)
+
+
+def can_be_planned(engine: Engine, model: Model, x: Tensor, operators: Sequence[Operator]) -> bool:
+    """The same look apart from the results, and whether the network may run as it is."""
+    known = _acquaintance(engine, model, x)
+    if known is None:
+        return True
+    if _is_to_be_looked_at(known, engine, x, operators):
+        with torch.no_grad(), unobserved(model), _nothing_drawn(engine):
+            _looked_at(engine, model, x, operators, known)
+        _remember(known, engine, x, operators)
+    return not (known.random and engine.approximate)
+
+
+@contextlib.contextmanager
+def _nothing_drawn(engine: Engine) -> Iterator[None]:
+    """A look between two steps: an engine draws from its generator as if there had been none, at whichever meeting.
+
+    Torch's own generator is left alone, as other threads draw from it.
+    """
+    generator = getattr(engine, "generator", None)
+    state = generator.get_state() if isinstance(generator, torch.Generator) else None
+    try:
+        yield
+    finally:
+        if generator is not None and state is not None:
+            generator.set_state(state)
+
+
+def _acquaintance(engine: Engine, model: Model, x: Tensor) -> Acquaintance | None:
+    if x.is_meta or torch.compiler.is_compiling():
+        return None
+    if isinstance(model, Pointwise):
+        return looked_at(model.unbound()[0], type(model), Acquaintance)
+    # A slice of a coupled batch is another batch, so there even engines that are right for coupled networks are not.
+    if engine.coupled == "refuse" or slicing():
+        return refuse_if_coupled(model, x)
+    return looked_at(model, engine.coupled, Acquaintance)
+
+
+def _is_to_be_looked_at(known: Acquaintance, engine: Engine, x: Tensor, operators: Sequence[Operator]) -> bool:
+    if known.latest is not None and known.latest[0] is operators and known.latest[1] == _way(engine, x):
+        return False
+    return len(known.tried) < _MOST and (_request(operators), _way(engine, x)) not in known.tried
+
+
+def _remember(known: Acquaintance, engine: Engine, x: Tensor, operators: Sequence[Operator]) -> None:
+    request = _request(operators)
+    known.tried.add((request, _way(engine, x)))
+    if request is operators:
+        known.latest = (operators, _way(engine, x))
+
+
+def _request(operators: Sequence[Operator]) -> object:
+    """What is asked for; without vectors, which would be kept alive."""
+    asked = tuple(operators)
+    for operator in asked:
+        if operator.holds_vectors:
+            return orders_of(asked)
+    return asked
+
+
+def _way(engine: Engine, x: Tensor) -> object:
+    """How it is asked for: under autocast the step matters too."""
+    autocast = torch.is_autocast_enabled(x.device.type)
+    return type(engine), torch.is_grad_enabled(), engine if autocast else None
+
+
+def _looked_at(
+    engine: Engine, model: Model, x: Tensor, operators: Sequence[Operator], known: Acquaintance
+) -> Sequence[Tensor]:
+    if not orders_of(tuple(operators)):
+        return engine.derivatives(model, x, operators)
+    if engine.approximate:
+        return _differences(engine, model, x, operators, known)
+    if not engine.by_code or engine.coupled == "ignore":
+        return engine.derivatives(model, x, operators)
+    return _by_code(engine, model, x, operators)
+
+
+class _Seen(Held):
+    """A network that is looked at while it runs; it may have to run again, then with random numbers of our own."""
+
+    def __init__(self, model: Model, *modes: AbstractContextManager[Any]):
+        self.model, self.modes = model, modes
+        self.__self__ = owner_of(model)  # so that it is known by its owner, as a method is
+
+    @property
+    def samples(self) -> int:
+        return samples_of(self.model)
+
+    def __call__(self, x: Any) -> Any:
+        with contextlib.ExitStack() as stack:
+            for mode in self.modes:
+                stack.enter_context(mode)
+            return self.model(x)
+
+
+# -- engines that differentiate the network's code -----------------------------------------------------------------
+
+
+def _by_code(engine: Engine, model: Model, x: Tensor, operators: Sequence[Operator]) -> Sequence[Tensor]:
+    observed = Observed(len(x))
+    with observed.at_work():
+        results = engine.derivatives(_Seen(model, observed), x, operators)
+    order = max(orders_of(tuple(operators)))
+    try:
+        wrong = _wrong(engine, model, x, _axes(operators, x), order, observed)
+    except Exception:  # of a network that is defined at its points alone, so that there is nothing to compare with
+        wrong = None
+    if wrong is not None:
+        raise refusal(wrong, engine)
+    _warn_of_kinks(model, observed, order)
+    return results
+
+
+def _axes(operators: Sequence[Operator], x: Tensor) -> list[int]:
+    """The axes that operators differentiate along; a direction takes all of them."""
+    terms = [term for operator in operators for term in operator.terms]
+    if any(isinstance(term, Directional) for term in terms):
+        return list(range(x.shape[1]))
+    return sorted({axis for term in terms if isinstance(term, Partial) for axis in term.axes})
+
+
+def _wrong(engine: Engine, model: Model, x: Tensor, axes: Sequence[int], order: int, observed: Observed) -> int | None:
+    """The order from which on derivatives are not how the output moves; None where there is nothing against them.
+
+    A part of a network that somebody has made constant is constant, as it is for autograd. But a derivative that is
+    zero at every point is zero only if the output does not move; and what leaves torch, or has a backward pass of its
+    own, is compared with what the output does.
+    """
+    if not observed.flat:
+        _ask_for_slopes(engine, model, x, axes, observed)
+    flat = torch.stack([observed.flat[output] for output in sorted(observed.flat)])  # (m, d)
+    together: dict[tuple[bool, ...], list[int]] = {}
+    for axis in axes:
+        columns = tuple(flat[:, axis].tolist())
+        if any(columns):
+            together.setdefault(columns, []).append(axis)
+    for columns, some in together.items():
+        if Trial(model, x, engine, some).still_moves(torch.tensor(columns, device=x.device)):
+            return 1
+    return Trial(model, x, engine, axes).contradicted(order) if observed.doubtful else None
+
+
+def _ask_for_slopes(engine: Engine, model: Model, x: Tensor, axes: Sequence[int], observed: Observed) -> None:
+    """First derivatives at a few points, of an engine that does not tell what it finds on its way to others."""
+    rows = some_of(model, x.detach())
+    if len(axes) > _MANY and (gradients := _backwards(model, rows)) is not None:
+        for output, gradient in enumerate(gradients):
+            observed.slope(output, gradient)
+        return
+    with torch.no_grad(), unobserved(model):
+        slopes = engine.derivatives(model, rows, [D(axis) for axis in axes])
+    for output in range(slopes[0].shape[1]):
+        gradient = torch.ones_like(rows)
+        gradient[:, axes] = torch.stack([slope[:, output] for slope in slopes], dim=1).to(rows.dtype)
+        observed.slope(output, gradient)
+
+
+def _backwards(model: Model, rows: Tensor) -> list[Tensor] | None:
+    """The gradient of each output by backward passes; None where a slope is zero, or cannot be had in this way.
+
+    A slope that is not zero clears the code of hiding the axis from whoever reads it, and a stream for each of many
+    axes would take memory in the square of their number.
+    """
+    with torch.enable_grad(), unobserved(model):
+        own = rows.clone().requires_grad_(True)
+        u = model_checks.forward(model, own)
+        if not u.requires_grad:
+            return None
+        try:
+            gradients = [torch.autograd.grad(u[:, o].sum(), own, retain_graph=True)[0] for o in range(u.shape[1])]
+        except RuntimeError:  # of what has no backward pass
+            return None
+    return gradients if all(bool((gradient != 0).any(0).all()) for gradient in gradients) else None
+
+
+# -- differences ---------------------------------------------------------------------------------------------------
+
+
+def _differences(
+    engine: Engine, model: Model, x: Tensor, operators: Sequence[Operator], known: Acquaintance
+) -> Sequence[Tensor]:
+    plan = engine.prepared(x, operators)
+
+    def run(network: Model) -> Sequence[Tensor]:
+        return engine.derivatives(network, x, operators) if plan is None else plan(network, x)
+
+    # Isolated networks see to it themselves that a sample's rows draw the same numbers, and need not run again.
+    alone = _is_pointwise(model)
+    if plan is None and alone:  # the engine has to see what it is
+        return run(model)
+    observed, numbers = Observed(len(x)), Kernels() if alone else OwnNumbers()
+    results = run(_Seen(model, observed, numbers))
+    order = max(orders_of(tuple(operators)))
+    known.random = numbers.drawn and not alone
+    if known.random and numbers.drawn_again:
+        raise UnsupportedError(
+            "This network draws random numbers inside of torch.utils.checkpoint, whose backward pass draws them again, "
+            "and differences need the same ones at all rows that belong to a point; use dudx.AD() or dudx.Taylor(), or "
+            "model.eval()."
+        )
+    if known.random:
+        return run(SameNumbers(model, len(x)))
+    coarsest = numbers.coarser_than(x.dtype)
+    if coarsest is not None:
+        _refuse_noise(engine, model, x, order, coarsest)
+    _warn_of_kinks(model, observed, order)
+    return results
+
+
+def _is_pointwise(model: object) -> bool:
+    return isinstance(model, Pointwise)
+
+
+def _refuse_noise(engine: Engine, model: Model, x: Tensor, order: int, coarsest: torch.dtype) -> None:
+    """Refuse a network that computes so coarsely that differences at the engine's step are noise."""
+    step = _smallest_step(engine, order)
+    if step is None:
+        return
+    rows = x.detach()[: len(x) if samples_of(model) > 1 else _NOISE_ROWS]
+    still = output_of(model, rows).double()
+    noise = torch.finfo(coarsest).eps / 4 * still.abs().amax(0)
+    spread = (still - still.mean(0)).square().mean(0).sqrt().clamp(min=torch.finfo(torch.float64).tiny)
+    width = float((rows - rows.mean(0)).double().square().mean().sqrt())
+    if float((noise / spread).amax()) * (width / step) ** order <= _NOISE:
+        return
+    name = type(engine).__name__
+    raise UnsupportedError(
+        f"This network computes in {_word(coarsest)}, a coarser format than its points' {_word(x.dtype)} (autocast, or "
+        f".half() inside), and at a step of {step:.1e} differences of order {order} are mostly rounding: calibrate as "
+        f"it is evaluated, dudx.{name}().calibrated(model, x, operators) under the same autocast, or use dudx.AD() or "
+        "dudx.Taylor()."
+    )
+
+
+def _word(dtype: torch.dtype) -> str:
+    return str(dtype).removeprefix("torch.")
+
+
+def _smallest_step(engine: Engine, order: int) -> float | None:
+    steps: Any = engine.state.get("steps")
+    if isinstance(steps, dict):
+        steps = steps.get(order, min(steps.values(), key=lambda step: min(step) if isinstance(step, tuple) else step))
+    return min(steps) if isinstance(steps, tuple | list) else steps
+
+
+# -- kinks ---------------------------------------------------------------------------------------------------------
+
+_warned: weakref.WeakSet[Any] = weakref.WeakSet()
+
+
+def _warn_of_kinks(model: Model, observed: Observed, order: int) -> None:
+    """Say once of a network that it is made of straight pieces, if second derivatives are asked of it."""
+    if order < 2 or observed.kink is None or not observed.straight:
+        return
+    owner = owner_of(model)
+    with contextlib.suppress(TypeError):  # what cannot be remembered is warned of each time
+        if owner in _warned:
+            return
+        _warned.add(owner)
+    warnings.warn(
+        f"This network is made of straight pieces in {kink_of(model, observed.kink)}: its second derivative is zero "
+        "between the kinks, and none at them, so a residual with derivatives of order 2 says nothing about it. Use a "
+        "smooth activation, such as nn.Tanh, nn.SiLU or nn.GELU.",
+        KinkWarning,
+        stacklevel=6,
+    )

@@ -1,0 +1,1 @@
+"""Per-sample gradients of a function of the parameters."""

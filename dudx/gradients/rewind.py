@@ -1,0 +1,31 @@
+"""The same random numbers again: what is compared must have been computed with the same random steps."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import torch
+
+from dudx.engines.interface import Engine
+
+
+class Rewind:
+    """Remembers the state of generators, and puts it back as often as one likes."""
+
+    def __init__(self, generators: Iterable[torch.Generator]):
+        distinct = {id(generator): generator for generator in generators}
+        self._states = [(generator, generator.get_state()) for generator in distinct.values()]
+
+    def __call__(self) -> None:
+        for generator, state in self._states:
+            generator.set_state(state)
+
+
+def generators_of(engine: Engine | None, device: torch.device) -> list[torch.Generator]:
+    """What an engine, or the network's own layers, draw their random numbers from."""
+    found = [torch.default_generator]
+    if device.type in ("cuda", "xpu"):
+        module = torch.get_device_module(device)
+        found.append(module.default_generators[module.current_device() if device.index is None else device.index])
+    own = getattr(engine, "generator", None)
+    return [*found, own] if isinstance(own, torch.Generator) else found

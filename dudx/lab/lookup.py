@@ -1,0 +1,71 @@
+"""Things by name: those of a folder, the nearest one suggested for a name that is mistyped, a user's own imported."""
+
+from __future__ import annotations
+
+import difflib
+import importlib
+import os
+import sys
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from dudx.engines.registry import modules_in
+from dudx.errors import DudxError, InputError, first_line
+
+
+def held_in(package: str, attribute: str) -> dict[str, Any]:
+    """What the files of a folder hold under a certain name, by the file's name with dashes: `fig_1.py` is fig-1."""
+    return {
+        module.__name__.rpartition(".")[2].replace("_", "-"): getattr(module, attribute)
+        for module in modules_in(package)
+        if hasattr(module, attribute)
+    }
+
+
+def look_up(name: str, table: Mapping[str, Any], kind: str) -> Any:
+    """The entry of a table, or what `package.module:name` imports."""
+    if name in table:
+        return table[name]
+    if ":" in name:
+        return imported(name, kind)
+    near = difflib.get_close_matches(name.lower(), table, n=1, cutoff=0.5)
+    hint = f"did you mean {near[0]!r}?" if near else f"choose from {', '.join(table)}."
+    raise InputError(f"There is no {kind} named {name!r}; {hint}")
+
+
+def imported(path: str, kind: str) -> Any:
+    """The object at `package.module:name`; modules of the current folder are found too."""
+    module_name, _, attribute = path.partition(":")
+    if not all(word.isidentifier() for word in (*module_name.split("."), attribute)):
+        raise InputError(f"The {kind} {path!r} cannot be imported: it should read package.module:name.")
+    if os.getcwd() not in sys.path:
+        sys.path.insert(0, os.getcwd())
+    try:
+        module = importlib.import_module(module_name)
+    except ImportError as error:
+        raise InputError(f"The {kind} {path!r} cannot be imported: {first_line(error)}.") from error
+    except (Exception, SystemExit) as error:  # of the user's code
+        raise InputError(f"The {kind} {path!r} cannot be imported: {said(error)}.") from error
+    if not hasattr(module, attribute):
+        raise InputError(f"The module {module_name!r} has nothing named {attribute!r} to use as {kind}.")
+    return getattr(module, attribute)
+
+
+def made(name: str, kind: str, make: Callable[[], Any]) -> Any:
+    """What a user's code makes; where it fails, that is one sentence."""
+    try:
+        return make()
+    except DudxError:
+        raise
+    except MemoryError as error:
+        raise InputError(f"The {kind} {name!r} needs more memory than there is; try smaller numbers.") from error
+    except (Exception, SystemExit) as error:
+        raise InputError(f"The {kind} {name!r} cannot be made: {said(error)}.") from error
+
+
+def said(error: BaseException) -> str:
+    """The kind of an error of a user's code, and the first line of what it says."""
+    if isinstance(error, SystemExit):
+        return f"it ends the program, by sys.exit({error.code!r})"
+    line = first_line(error)
+    return line if line == type(error).__name__ else f"{type(error).__name__}: {line}"

@@ -1,0 +1,137 @@
+"""One run of a sweep: its folder says how far it is, so any process may bring it further."""
+
+from __future__ import annotations
+
+import contextlib
+import traceback
+from collections.abc import Callable, Generator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+from dudx.backend.private_torch import forget_compiled_code
+from dudx.errors import DudxError, InputError
+from dudx.lab import storage
+from dudx.lab.files import remove_unfinished
+from dudx.lab.locks import locked
+from dudx.lab.run.folder import LOCK, stored_settings
+from dudx.lab.run.records import CONFIG, RESULT, read_result
+from dudx.lab.run.settings import Settings
+from dudx.lab.run.training import train
+
+Status = Literal["finished", "diverged", "failed", "interrupted"]
+#: What workers give: each run as it is done with, and the reason why it failed where its folder cannot tell.
+Work = Generator[tuple["Run", str | None], None, None]
+
+#: What a process left behind by a killed driver may take to finish its epoch.
+_PATIENCE = 120.0
+
+
+@dataclass(frozen=True)
+class Run:
+    """What to do, and the name of the folder to do it in."""
+
+    name: str
+    settings: Settings
+
+    @property
+    def own_code(self) -> bool:
+        """Whether the user's code takes part, which may keep things in its modules from one run to the next."""
+        chosen = self.settings
+        names = (chosen.problem, chosen.engine, chosen.network, chosen.optimizer, chosen.sampling)
+        return any(":" in name and not name.startswith("torch.") for name in names)
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What became of a run: the content of its `result.json`, or the reason why there is none."""
+
+    name: str
+    settings: Settings
+    status: Status
+    result: dict[str, Any] | None = None
+    reason: str | None = None
+
+    @property
+    def final(self) -> bool:
+        """Whether running it again would change nothing."""
+        return self.status in ("finished", "diverged")
+
+
+def outcome(run: Run, folder: Path) -> Outcome:
+    """What a run's folder says of it; a folder that holds another run is refused."""
+    begun = (folder / CONFIG).exists()
+    if begun:
+        _refuse_other(folder, stored_settings(folder), run.settings)
+    result = read_result(folder) if (folder / RESULT).exists() else None
+    if result is not None and result["status"] in ("finished", "diverged"):
+        return Outcome(run.name, run.settings, result["status"], result)
+    if (folder / "error.txt").exists():
+        reason = (folder / "error.txt").read_text(encoding="utf-8", errors="replace").strip()
+        return Outcome(run.name, run.settings, "failed", result, reason)
+    return Outcome(run.name, run.settings, "interrupted", result, "stopped" if begun else "not begun")
+
+
+def _refuse_other(folder: Path, stored: Settings, wanted: Settings) -> None:
+    for key in Settings.model_fields:
+        if getattr(stored, key) != getattr(wanted, key):
+            raise InputError(
+                f"The run in {str(folder)!r} has {key} = {getattr(stored, key)!r}, not {getattr(wanted, key)!r}; "
+                "choose another folder, or delete this one to run it anew."
+            )
+
+
+def execute(run: Run, folder: Path, saved: Callable[[], None] | None = None) -> Outcome:
+    """Begin the run or go on with it; what goes wrong is written into its folder, and so is what it would print.
+
+    The numbers are those of a fresh process, whatever ran in this one before.
+
+    Args:
+        run: what to do.
+        folder: the run's own folder.
+        saved: called whenever a checkpoint is on the disk.
+    """
+    storage.make_folder(folder)
+    with locked(folder / LOCK, _PATIENCE):
+        known = outcome(run, folder)
+        if known.final:
+            return known
+        _tidy(folder)
+        if run.settings.compile:
+            forget_compiled_code()
+        begun = (folder / "checkpoint.pt").exists()
+        if not begun:
+            (folder / CONFIG).unlink(missing_ok=True)
+        with (
+            (folder / "train.log").open("a", encoding="utf-8") as log,
+            contextlib.redirect_stdout(log),
+            contextlib.redirect_stderr(log),
+        ):
+            try:
+                train(run.settings, folder, resume=begun, saved=saved, lock=False)
+            except Exception as error:
+                traceback.print_exc()
+                _write_failure(folder, sentence(error))
+        return outcome(run, folder)
+
+
+def _tidy(folder: Path) -> None:
+    """Remove what an earlier attempt says of its failure, and files it was killed in the middle of writing."""
+    (folder / "error.txt").unlink(missing_ok=True)
+    remove_unfinished(folder)
+
+
+def write_death(folder: Path, attempts: int, how: str) -> None:
+    """Note in a run's folder that the processes which worked on it died, and that it was given up."""
+    storage.make_folder(folder)
+    _write_failure(folder, f"Its process died, in attempt {attempts} of {attempts} by {how}.")
+
+
+def _write_failure(folder: Path, reason: str) -> None:
+    storage.write_text(folder / "error.txt", reason + "\n")
+
+
+def sentence(error: BaseException) -> str:
+    """An exception in one line."""
+    text = (str(error).strip() or repr(error)).splitlines()[0]
+    return text if isinstance(error, DudxError) else f"{type(error).__name__}: {text}"

@@ -1,0 +1,112 @@
+"""Networks whose samples influence each other: notice them before an engine gets them silently wrong."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from dudx.backend import tensor_checks
+from dudx.backend.private_torch import mapped, transforms_active
+from dudx.errors import CoupledModelError, InputError, ModelError, first_line
+from dudx.network import model_checks
+from dudx.network.model_checks import Model
+from dudx.network.pointwise import Pointwise
+from dudx.network.probe_rows import at_rest, difference, moves, rounding
+from dudx.network.probe_schedule import Acquaintance, looked_at
+from dudx.network.sandbox import output_of
+from dudx.network.slices import slicing
+
+# Influence shows in any handful of rows, so a probe never needs the whole batch.
+_PROBE_ROWS = 16
+
+#: The problem, and the line that solves it.
+REFUSAL = (
+    "The samples of this network's batch influence each other, as they do in batch norm in training mode and in "
+    "attention over the batch, so this engine would silently return something other than each sample's own derivative. "
+    "Use dudx.isolate(model, x) as the model, or the slower dudx.PerSampleAD() as the engine; "
+    "print(dudx.explain(model, x)) says which layer it is."
+)
+#: The same where the batch comes in slices, which no engine can make up for.
+_REFUSAL_OF_SLICES = (
+    "The samples of this network's batch influence each other, so a slice of the batch is another batch with other "
+    "derivatives. Isolate the whole batch beforehand, isolated = dudx.isolate(model, x), and use isolated.at(which) as "
+    "the model, where which is the slice of torch.arange(len(x)) that backward gives beside that of x; or take the "
+    "batch whole, without a chunk."
+)
+
+
+def coupled(model: Model, x: Tensor) -> bool:
+    """True where one sample's output depends on another sample's input, in the model's present mode.
+
+    Decided numerically: some rows are moved, and the outputs of the others are compared. The model's buffers
+    (running statistics) and the random state are left as they were.
+
+    Example:
+        >>> x = torch.rand(10, 2)
+        >>> dudx.coupled(torch.sin, x), dudx.coupled(lambda x: x - x.mean(0), x)
+        (False, True)
+    """
+    x = tensor_checks.points(x)
+    return _probe(model_checks.model(model, x), x)
+
+
+def refuse_if_coupled(model: Model, x: Tensor) -> Acquaintance:
+    """Raise CoupledModelError for a coupled network, probing only when it is met in this mode for the first time.
+
+    Returns what else is known of it since the last probe.
+
+    Influence that training switches on later (a zero-initialised output projection, say) is found too: the probe is
+    repeated at the 2nd, 4th, 8th … meeting, which costs nothing in the long run.
+    """
+    if x.is_meta or torch.compiler.is_compiling() or isinstance(model, Pointwise):
+        return Acquaintance()
+    if transforms_active() and mapped():
+        return Acquaintance()
+    return looked_at(model, "coupling", lambda: _uncoupled(model, x))
+
+
+def _uncoupled(model: Model, x: Tensor) -> Acquaintance:
+    if _probe(model, x):
+        raise CoupledModelError(_REFUSAL_OF_SLICES if slicing() else REFUSAL)
+    return Acquaintance()
+
+
+def _probe(model: Model, x: Tensor) -> bool:
+    if x.is_meta:
+        raise InputError("The meta device holds no values, so coupling cannot be measured; use real points.")
+    try:
+        return _influence(model, x)
+    except Exception as error:
+        output_of(model, x.detach())  # a network that fails by itself says so here
+        raise ModelError(
+            f"The network fails where some of the points are moved away ({first_line(error)}), by which it is found "
+            "out whether samples influence each other. If you know that they do not, say so to the engine: "
+            "coupled='ignore', as in dudx.AD(coupled='ignore')."
+        ) from error
+
+
+def _influence(model: Model, x: Tensor) -> bool:
+    """Whether rows that stay change when others move."""
+    with torch.no_grad():
+        rows, still = at_rest(model, x, least=4, most=_PROBE_ROWS)
+        tolerance = rounding(still)
+        repeated = False
+        for moved, block in moves(rows):
+            change = difference(output_of(model, moved), still).masked_fill(block, 0).amax(0)
+            if bool((change <= tolerance).all()):  # a NaN in a row that stayed is influence, and fails here
+                continue
+            if not repeated:
+                tolerance, repeated = tolerance + 10 * _noise(model, rows, still), True
+            if not bool((change <= tolerance).all()):
+                return True
+    return False
+
+
+def _noise(model: Model, rows: Tensor, still: Tensor) -> Tensor:
+    """How much outputs change by themselves (m,): by randomness that no seed reaches, or sums whose order varies."""
+    noise = torch.zeros_like(still[0])
+    for _ in range(4):
+        noise = torch.maximum(noise, difference(output_of(model, rows), still).amax(0))
+        if not bool(noise.any()):  # the usual case; otherwise one sample of the noise may be small by chance
+            break
+    return noise

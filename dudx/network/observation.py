@@ -1,0 +1,150 @@
+"""Looking on while a network runs as it always does: what in it makes derivatives wrong, found without a pass more."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+from contextvars import ContextVar
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.overrides import TorchFunctionMode
+
+from dudx.backend.differentiable_kernels import called, is_jet
+from dudx.backend.private_torch import transforms_active
+from dudx.errors import UnsupportedError
+from dudx.network.model_checks import Model
+from dudx.network.modules import modules_of, owner_of
+
+#: Layers that are straight lines with kinks between, and their functions.
+_KINKED_LAYERS = (
+    nn.ReLU, nn.LeakyReLU, nn.PReLU, nn.RReLU, nn.ReLU6, nn.Hardtanh, nn.Hardsigmoid, nn.Hardshrink, nn.Softshrink,
+    nn.Threshold,
+)  # fmt: skip
+_KINKED = {
+    "relu", "relu_", "leaky_relu", "leaky_relu_", "prelu", "rrelu", "relu6", "hardtanh", "hardtanh_", "hardsigmoid",
+    "hardshrink", "softshrink", "threshold", "clamp", "clamp_min", "abs",
+}  # fmt: skip
+#: What leaves straight lines straight; products do where one factor is the same for every row.
+_STRAIGHT = {
+    "linear", "matmul", "mm", "addmm", "bmm", "einsum", "add", "sub", "__rsub__", "neg", "mul", "div", "cat", "stack",
+    "split", "chunk", "narrow", "unbind", "view", "reshape", "flatten", "unflatten", "squeeze", "unsqueeze",
+    "transpose", "permute", "expand", "expand_as", "clone", "contiguous", "to", "float", "double", "sum", "mean",
+    "__getitem__", "dropout", "conv1d", "conv2d", "ones_like", "zeros_like", "requires_grad_", "detach", "__get__",
+    "split_with_sizes", "grad", "view_as", "is_floating_point", "is_inference", "size", "dim", "__len__",
+    "where", "eq", "ne", "lt", "le", "gt", "ge", "__eq__", "__ne__", "__lt__", "__le__", "__gt__", "__ge__",
+}  # fmt: skip
+#: Where arrays leave torch; what is made of them is not a constant that a person has asked for.
+_LEAVING = {Tensor.numpy, Tensor.__array__, Tensor.data.__set__}  # type: ignore[attr-defined]
+#: How the names of functions begin that torch cannot differentiate.
+_KNOWN_WITHOUT = tuple(
+    f"special_{name}"
+    for name in (
+        "bessel", "modified_bessel", "scaled_modified_bessel", "spherical_bessel", "airy", "chebyshev", "hermite",
+        "laguerre", "legendre", "shifted",
+    )
+)  # fmt: skip
+#: What gives out the memory of a tensor behind the back of autograd.
+_ASIDE = {Tensor.detach, torch.detach, Tensor.data.__get__}  # type: ignore[attr-defined]
+
+_WITHOUT_GRAPH = (
+    "Taylor would lose gradients here: a part of this network runs where nothing is recorded (torch.no_grad, a "
+    "torch.autograd.Function, a reentrant checkpoint). Use dudx.AD(), and checkpoint with use_reentrant=False."
+)
+
+#: Who looks on at present, for engines that have something to tell.
+LOOKING: ContextVar[Observed | None] = ContextVar("dudx_looking", default=None)
+
+
+class Observed(TorchFunctionMode):
+    """Notes the functions that a network calls.
+
+    Args:
+        rows: the points of the batch; what has as many rows, or a multiple, depends on them.
+    """
+
+    def __init__(self, rows: int):
+        super().__init__()
+        self.rows, self.recording = rows, torch.is_grad_enabled()
+        #: The first function that has a kink.
+        self.kink: str | None = None
+        #: Whether there is nothing but straight lines and kinks.
+        self.straight = True
+        #: Whether a derivative may be something else than what the output does: nobody has vouched for it.
+        self.doubtful = False
+        #: For each output, along which axes (d,) its first derivative is zero at every point, where the engine tells.
+        self.flat: dict[int, Tensor] = {}
+        #: Tensors that share memory with others behind the back of autograd.
+        self._aside: list[Any] = []
+
+    @contextlib.contextmanager
+    def at_work(self) -> Iterator[None]:
+        """While an engine works, which may tell what it sees; as a mode it is entered while the network runs."""
+        token = LOOKING.set(self)
+        try:
+            yield
+        finally:
+            LOOKING.reset(token)
+
+    def slope(self, output: int, gradient: Tensor) -> None:
+        """Note the first derivatives (…, d) of an output at some points."""
+        zero = (gradient.detach() == 0).reshape(-1, gradient.shape[-1]).all(0)
+        self.flat[output] = self.flat[output] & zero if output in self.flat else zero
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        self._note(func, args)
+        made = called(func, args, kwargs or {})
+        if func in _ASIDE:
+            self._aside.append(made)
+        elif isinstance(made, Tensor) and _loses_its_gradient(func, args, made):
+            self.doubtful = True
+        return made
+
+    def _note(self, func: Any, args: Any) -> None:
+        self.doubtful = self.doubtful or func in _LEAVING
+        own = [value for value in args if isinstance(value, Tensor) or is_jet(value)]
+        if self.recording and not torch.is_grad_enabled() and any(map(is_jet, own)):
+            raise UnsupportedError(_WITHOUT_GRAPH)
+        moving = [value for value in own if value.ndim and len(value) % self.rows == 0]
+        name = getattr(func, "__name__", "")
+        if name.endswith("_") and not name.endswith("__") and own and self._writes_unseen(own[0]):
+            self.doubtful = True
+        if name in _KINKED and moving:
+            self.kink = self.kink or name
+        elif moving and (name not in _STRAIGHT or (name in ("mul", "div", "matmul") and len(moving) > 1)):
+            self.straight = False
+
+    def _writes_unseen(self, written: Any) -> bool:
+        """Whether autograd does not see that a tensor is written to."""
+        unseen = written.requires_grad and not torch.is_grad_enabled()
+        return unseen or any(written is tensor for tensor in self._aside)
+
+
+def _loses_its_gradient(func: Any, args: Any, made: Tensor) -> bool:
+    """Whether torch has no derivative of a function, as of Bessel's, and takes its result for a constant."""
+    name = getattr(func, "__name__", "")
+    if transforms_active():  # inside of which nothing tells whether it has a gradient
+        return name.startswith(_KNOWN_WITHOUT)
+    if made.requires_grad or not made.is_floating_point() or not torch.is_grad_enabled():
+        return False
+    # Operators of torch's own library, "permute.default", come from inside of it, where nothing is recorded.
+    constant = name.endswith("_like") or name.startswith("new_") or name == "__get__" or "." in name
+    return not constant and any(isinstance(value, Tensor) and value.requires_grad for value in args)
+
+
+def doubt() -> None:
+    """Note a backward pass that somebody has written by hand, if there is somebody who looks on."""
+    observed = LOOKING.get()
+    if observed is not None:
+        observed.doubtful = True
+
+
+def kink_of(model: Model, function: str) -> str:
+    """Where a network has a kink: the name of its layer, or the function in its own code."""
+    owner = owner_of(model)
+    named = owner.named_modules() if isinstance(owner, nn.Module) else (("", module) for module in modules_of(model))
+    for name, module in named:
+        if isinstance(module, _KINKED_LAYERS):
+            return f"layer {name!r} ({type(module).__name__})" if name else f"layer {type(module).__name__}"
+    return f"{function} in its own code"

@@ -1,0 +1,85 @@
+"""The rows of a probe: where they are, how some of them move while the others stay, and what counts as a change."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Iterator
+
+import torch
+from torch import Tensor
+
+from dudx.network.model_checks import Model
+from dudx.network.sandbox import output_of
+
+#: A number whose multiples come back to no place; what is measured by it has no symmetry of the network's own.
+GOLDEN = (math.sqrt(5) - 1) / 2
+
+
+def at_rest(model: Model, x: Tensor, least: int, most: int) -> tuple[Tensor, Tensor]:
+    """The rows of a probe and the outputs there; as many as x where the model takes no other number of rows."""
+    rows = _probe_rows(x, least, most)
+    try:
+        return rows, output_of(model, rows)
+    except Exception:
+        if len(rows) == len(x):
+            raise
+    rows = in_general_position(x.detach())
+    return rows, output_of(model, rows)
+
+
+def moves(rows: Tensor) -> Iterator[tuple[Tensor, Tensor]]:
+    """The rows with some of them moved, and which those are, (B, 1): every row moves while any other one stays.
+
+    Each row has a code of as many letters as any other, so no code contains another; the k-th time the rows move
+    that have the k-th letter. That takes 6 moves for 16 rows. The moves are far, up and down in turn, so that a
+    threshold on a mean is crossed, and by no round number, so that periodic functions notice. In the last move every
+    second row takes its neighbour's place, for the sake of influence that reaches only so far.
+    """
+    count, letters = len(rows), 1
+    while math.comb(letters, letters // 2) < count:
+        letters += 1
+    codes = list(itertools.islice(itertools.combinations(range(letters), letters // 2), count))
+    other = rows.roll(1, dims=1) if rows.shape[1] > 1 else -rows
+    cloud = 1 + rows.abs().amax(dim=0)
+    for letter in range(letters if count > 1 else 0):
+        block = torch.tensor([[letter in code] for code in codes], device=rows.device)
+        far = (-1) ** letter * (1 + (letter + 1) * GOLDEN % 1)
+        yield torch.where(block, other + far * cloud, rows), block
+    block = torch.arange(count, device=rows.device).unsqueeze(1) % 2 == 0
+    yield torch.where(block, rows.roll(-1, dims=0), rows), block
+
+
+def difference(a: Tensor, b: Tensor) -> Tensor:
+    """The absolute difference, which is zero between equal infinities and between two NaN, and NaN beside one."""
+    return (a - b).abs().masked_fill((a == b) | (a.isnan() & b.isnan()), 0)
+
+
+def rounding(still: Tensor) -> Tensor:
+    """What rounding may change in each column of the output (m,); columns may have very different units."""
+    eps = torch.finfo(still.dtype).eps
+    # In half precision as many roundings as elsewhere would amount to the value itself.
+    return (64 if eps < 1e-4 else 8) * eps * still.masked_fill(~still.isfinite(), 0).abs().amax(0)
+
+
+def _probe_rows(x: Tensor, least: int, most: int) -> Tensor:
+    """Rows spread over x; where there are too few, shifted copies make up the number."""
+    x = x.detach()
+    if len(x) >= least:
+        rows = x[torch.linspace(0, len(x) - 1, min(len(x), most), device=x.device).round().long()]
+    else:
+        number = torch.arange(least, device=x.device)
+        rows = x[number % len(x)]
+        rows = rows + (number // len(x)).unsqueeze(1).to(x.dtype) / least * (1 + rows.abs())
+    return in_general_position(rows)
+
+
+def in_general_position(rows: Tensor) -> Tensor:
+    """Rows away from where they are special: a factor that is zero on the boundary hides what it multiplies.
+
+    All move a little in common, and where a column holds one value only they are drawn apart.
+    """
+    cloud = 1 + rows.abs().amax(dim=0)
+    number = torch.arange(len(rows), dtype=rows.dtype, device=rows.device).unsqueeze(1)
+    constant = (rows == rows[:1]).all(dim=0)
+    return rows + cloud * (GOLDEN / 8 + torch.where(constant, number / len(rows), 0))

@@ -1,0 +1,1 @@
+"""Residuals as a person writes them: fields, their derivatives, and the request they make of an engine."""

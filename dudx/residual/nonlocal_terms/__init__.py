@@ -1,0 +1,1 @@
+"""Terms that evaluate the network away from the collocation points."""

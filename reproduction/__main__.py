@@ -1,0 +1,5 @@
+"""`python -m reproduction`."""
+
+from reproduction.program import main
+
+main()

@@ -1,0 +1,69 @@
+"""How the best step scales with the floating-point format, and where it was found."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from reproduction.experiments import curves
+from reproduction.experiments.base import CsvRows, Experiment, Found
+from reproduction.experiments.data import Data
+from reproduction.experiments.published import published
+from reproduction.experiments.tables import Table
+
+
+def _collect(found: Found) -> dict[str, CsvRows]:
+    return {curves.OPTIMA: curves.optima_rows(found)}
+
+
+def _tables(data: Data) -> list[Table]:
+    rows = curves.read_optima(data)
+    lines = []
+    for name, theirs in published("table-1").items():
+        mine = [row for row in rows if row["format"] == name]
+        ok = [row for row in mine if row["status"] == "ok"]
+        epsilon = ok[0]["epsilon"] if ok else None
+        line = [name.upper(), str(theirs["bits"]), _short(epsilon), _short(theirs["epsilon"])]
+        for order, key in ((1, "first"), (2, "second")):
+            steps = [row["step"] for row in ok if row["order"] == order]
+            factor = [row["constant"] for row in ok if row["order"] == order]
+            theory = epsilon ** (1 / (order + 2)) if epsilon else None
+            line += [
+                _short(theory),
+                _short(theirs[key]),
+                _short(_mean(steps)),
+                f"{_mean(factor):.2f}" if factor else "-",
+            ]
+        lines.append([*line, f"{len(ok) // 2} of {len(mine) // 2}"])
+    columns = ["format", "mantissa bits", "ε_m", "published"]
+    for power in ("⅓", "¼"):
+        columns += [f"ε_m^{power}", "published", "measured optimum", "factor C"]
+    note = (
+        "Measured: where the error of central differences of first (ε_m^⅓) and second derivatives (ε_m^¼) is least on "
+        "a fresh tanh network, geometric mean over networks; C is the optimum over the scaling."
+    )
+    return [
+        Table(
+            "The scaling ε_m^(1/(k+2)), and the steps at which the error of k-th derivatives is least.",
+            [*columns, "networks"],
+            lines,
+            [note],
+        )
+    ]
+
+
+def _mean(values: list[float]) -> float:
+    return float(np.exp(np.mean(np.log(values)))) if values else float("nan")
+
+
+def _short(value: float | None) -> str:
+    return "-" if value is None or np.isnan(value) else f"{value:.1e}"
+
+
+EXPERIMENT = Experiment(
+    "table-1",
+    "The best step by floating-point format",
+    _collect,
+    measurements=curves.measurements,
+    tables=_tables,
+    place=2,
+)

@@ -1,0 +1,216 @@
+"""Operators in many dimensions: a random few of their terms, and derivatives by forward passes around each point."""
+
+import itertools
+import math
+import pickle
+from fractions import Fraction
+
+import pytest
+import torch
+from helpers import SMOOTH, Counted, Function, Sine, mlp, parameter_gradients, points
+from operator_cases import vectors
+
+from dudx import (
+    AD,
+    FD,
+    STDE,
+    Along,
+    D,
+    InputError,
+    Laplacian,
+    Residual,
+    Stein,
+    Taylor,
+    UnsupportedError,
+    evaluate,
+    random_laplacian,
+)
+from dudx.engines.stochastic_taylor import polarisation
+
+
+@pytest.mark.parametrize("pattern", [(1,), (3,), (1, 1), (2, 1), (2, 2), (3, 1), (1, 1, 1), (2, 1, 1)])
+def test_mixed_derivatives_are_sums_of_derivatives_along_vectors(pattern):
+    """As polynomials, by their values at more places than they have coefficients."""
+    for place in itertools.product((Fraction(-2), Fraction(1, 3), Fraction(5, 7)), repeat=len(pattern)):
+        monomial = math.prod(x**n for x, n in zip(place, pattern, strict=True))
+        mixtures = polarisation(pattern)
+        powers = [
+            weight * sum(a * x for a, x in zip(mixture, place, strict=True)) ** sum(pattern)
+            for mixture, weight in mixtures
+        ]
+        assert sum(powers) == monomial
+
+
+MANY = Function((((1.0, tuple(Sine(0.3 + 0.1 * i, 0.2 * i) for i in range(6))),),))
+PAIRS = sum((D(i, j) for i, j in itertools.combinations(range(6), 2)), 0 * D())
+
+
+@pytest.mark.parametrize(
+    ("operator", "truth"),
+    [
+        (D(0) - 0.5 * Laplacian(), lambda f, x: f.partial(x, 0) - 0.5 * f.laplacian(x)),
+        (Laplacian() @ Laplacian(), lambda f, x: f.biharmonic(x)),
+        (
+            PAIRS + 2 * D(),
+            lambda f, x: sum(f.partial(x, i, j) for i, j in itertools.combinations(range(6), 2)) + 2 * f(x),
+        ),
+        (sum((D(i) for i in range(6)), 0 * D()), lambda f, x: sum(f.partial(x, i) for i in range(6))),
+    ],
+    ids=["heat", "biharmonic", "mixed", "gradient"],
+)
+def test_the_estimate_of_any_operator_is_unbiased_and_knows_its_error(operator, truth):
+    point = points(1, 6)
+    many = point.expand(3000, 6).contiguous()
+    engine = STDE(3, generator=torch.Generator().manual_seed(0))
+    ((draws, errors),) = engine.estimated(MANY, many, [operator])
+    exact = truth(MANY, point)
+    standard_error = draws.std() / len(many) ** 0.5
+    assert standard_error > 0
+    assert (draws.mean() - exact).abs() < 4 * standard_error
+    # The variance that each draw reports is the variance of the draws; 3000 of them know it to a few per cent.
+    assert errors.square().mean().sqrt().item() == pytest.approx(draws.std().item(), rel=0.15)
+
+
+@pytest.mark.parametrize("own", [True, False], ids=["STDE", "random_laplacian"])
+def test_the_seed_of_the_points_may_be_that_of_the_draws(own):
+    """The same numbers twice: the axes drawn must not be those along which a point happens to lie far out."""
+    x = torch.rand(400, 50, generator=torch.Generator().manual_seed(0), dtype=torch.float32).double()
+    generator = torch.Generator().manual_seed(0)
+    cubes = lambda x: (x**3).sum(1, keepdim=True) / 6  # noqa: E731  (whose second derivatives are the coordinates)
+    if own:
+        value = evaluate(cubes, x, Laplacian(), STDE(4, generator=generator))
+    else:
+        value = evaluate(cubes, x, random_laplacian(x, 4, generator=generator), Taylor())
+    error = value - x.sum(1, keepdim=True)
+    assert error.mean().abs() < 4 * error.std() / len(x) ** 0.5
+
+
+@pytest.mark.parametrize("inner", [Taylor(), AD(), FD(1e-2, 4)], ids=["Taylor", "AD", "FD"])
+def test_as_many_samples_as_terms_are_the_operator_itself(inner):
+    f, x = SMOOTH["3d-vector"], points(7, 3)
+    v = vectors(x)
+    request = [Laplacian(), D(0, 1), Along(v, 2) + D(2), D(), 0 * D()]
+    ours, exact = (evaluate(f, x, request, engine) for engine in (STDE(3, inner), inner))
+    torch.testing.assert_close(list(ours), list(exact))
+
+
+def test_parameter_gradients_are_those_of_the_drawn_operator():
+    model, x = mlp(8), points(6, 8)
+    gradients = []
+    for inner in (Taylor(), AD()):
+        engine = STDE(2, inner, torch.Generator().manual_seed(5))
+        value = evaluate(model, x, Laplacian() + D(0, 1), engine)
+        gradients.append(parameter_gradients(value.square().mean(), model))
+    torch.testing.assert_close(*gradients)
+
+
+def test_each_call_draws_anew_and_slices_are_sized_without_drawing():
+    model, x = mlp(50), points(20, 50)
+    engine = STDE(4, generator=torch.Generator().manual_seed(0))
+    residual = Residual(lambda u: u.laplacian() + u, [f"x{i}" for i in range(50)])
+    first, second = (residual(model, x, engine) for _ in range(2))
+    assert not torch.equal(first, second)
+    before = engine.generator.get_state()
+    assert engine.rows(x, residual.operators(x)).at_once < 20  # and not a hundred
+    assert torch.equal(engine.generator.get_state(), before)
+    assert pickle.loads(pickle.dumps(STDE(4))) == STDE(4)
+
+
+# -- Stein -----------------------------------------------------------------------------------------------------------
+
+
+def smoothed(f, sigma):
+    """The closed form of a product of sines that is averaged over a normal distribution."""
+    (((c, factors),),) = f.outputs
+    shrink = math.exp(-sum(s.a**2 for s in factors) * sigma**2 / 2)
+    return Function((((c * shrink, factors),),))
+
+
+WAVE = Function((((1.0, (Sine(1.3, 0.4), Sine(0.9, 1.1))),),))
+
+
+@pytest.mark.parametrize("sigma", [0.1, 0.6])
+def test_the_estimate_is_that_of_the_smoothed_function(sigma):
+    point = points(1, 2)
+    many = point.expand(2000, 2).contiguous()
+    v = torch.tensor([[0.5, -1.2]], dtype=torch.float64).expand_as(many)
+    g = smoothed(WAVE, sigma)
+    at = point.expand(1, 2)
+    requests = {
+        D(0): g.partial(at, 0),
+        D(0, 1): g.partial(at, 0, 1),
+        Laplacian(): g.laplacian(at),
+        D(0, 0, 1): g.partial(at, 0, 0, 1),
+        Along(v, 2): g.along(at, v[:1], 2),
+        Along(v): g.along(at, v[:1], 1),
+    }
+    engine = Stein(sigma, 16, torch.Generator().manual_seed(0))
+    for operator, truth in requests.items():
+        draws = evaluate(WAVE, many, operator, engine)
+        standard_error = draws.std() / len(many) ** 0.5
+        assert (draws.mean() - truth).abs() < 4.5 * standard_error, operator
+        # The mean of all draws is known well enough to tell the smoothed derivative from another.
+        assert standard_error < 0.15 * (1 + truth.abs())
+    value, both = evaluate(WAVE, many[:3], [D(), 2 * D() + D(0)], engine)
+    torch.testing.assert_close(value, WAVE(many[:3]))
+    assert both.shape == (3, 1)
+
+
+def test_stein_is_one_pass_and_differentiable_in_the_parameters():
+    model, x = Counted(mlp(outputs=2)), points(5, 2)
+    engine = Stein(0.1, 8, torch.Generator().manual_seed(0), coupled="ignore")
+    value = evaluate(model, x, D(0), engine)
+    assert model.rows == [17 * 5]
+    assert engine.rows(x, [D(0)]).at_once == 17
+    z = torch.randn(8, 5, 2, generator=torch.Generator().manual_seed(0)).double()
+    by_hand = sum((model(x + 0.1 * one) - model(x - 0.1 * one)) / 0.2 * one[:, :1] for one in z) / 8
+    torch.testing.assert_close(value, by_hand)
+    gradients = [parameter_gradients(v.square().mean(), model) for v in (value, by_hand)]
+    torch.testing.assert_close(*gradients)
+    assert pickle.loads(pickle.dumps(Stein(0.1))) == Stein(0.1)
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda: STDE(0), "1 or more"),
+        (lambda: STDE(inner="taylor"), "an engine such as"),
+        (lambda: STDE(1).estimated(torch.sin, points(3, 2), [D(0)]), "two or more"),
+        (lambda: Stein(-1.0), "positive"),
+        (lambda: Stein(0.1, 0), "1 or more"),
+        (lambda: Stein(0.1, generator=3), "torch.Generator"),
+    ],
+)
+def test_what_cannot_be_is_one_sentence(make, message):
+    with pytest.raises(InputError, match=message):
+        make()
+
+
+def test_nothing_is_made_on_another_device():
+    x = torch.empty(3, 40, dtype=torch.float64, device="meta")
+    model = mlp(40).to("meta")
+    for engine in (STDE(4), Stein(0.1, 4)):
+        assert evaluate(model, x, D(0) + Laplacian(), engine).device.type == "meta"
+
+
+def test_meeting_a_network_of_many_variables_takes_no_stream_for_each_of_them():
+    asked = []
+
+    class Streams(Taylor):
+        def derivatives(self, model, x, operators):
+            asked.append(len(operators))
+            return super().derivatives(model, x, operators)
+
+    model, x = mlp(10_000, 1).float(), torch.rand(4, 10_000)
+    assert evaluate(model, x, Laplacian(), STDE(4, inner=Streams())).shape == (4, 1)
+    assert max(asked, default=0) < 100
+
+
+def test_a_hidden_axis_among_many_is_noticed():
+    def hides(x):
+        return x[:, 1:].sin().sum(1, keepdim=True) + x[:, :1].detach().exp()
+
+    x = torch.rand(4, 300, dtype=torch.float64)
+    for dimensions in (3, 300):
+        with pytest.raises(UnsupportedError):
+            evaluate(hides, x[:, :dimensions], Laplacian(), Taylor())

@@ -1,0 +1,70 @@
+"""Imports go downwards only: the contract of pyproject.toml is kept, and each part of it can be broken."""
+
+from __future__ import annotations
+
+import functools
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+PRIVATE = re.compile(r"\b(?:torch|F|nn\.functional)(?:\.\w+)*\._[a-zA-Z]|from torch[.\w]* import _[a-zA-Z]")
+
+
+def checked(folder: Path, *options: str) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-c", "from importlinter.cli import lint_imports_command as lint; lint()", "--no-cache"]
+    env = {"PYTHONPATH": str(folder), "COLUMNS": "200"}
+    return subprocess.run([*command, *options], cwd=folder, env=env, capture_output=True, text=True)
+
+
+@functools.cache
+def as_they_are(contract: str) -> str:
+    return checked(ROOT, "--contract", contract).stdout
+
+
+def test_imports_go_downwards() -> None:
+    report = checked(ROOT)
+    assert report.returncode == 0, report.stdout + report.stderr
+
+
+@pytest.mark.parametrize(
+    ("contract", "file", "line", "found"),
+    [
+        ("rooms", "operators.py", "import dudx.engines.autodiff", "dudx.operators -> dudx.engines.autodiff"),
+        ("rooms", "engines/interface.py", "import dudx", "dudx.engines.interface -> dudx (l."),  # brings everything
+        ("rooms", "evaluate.py", "import dudx.lab.plots", "dudx.evaluate -> dudx.lab.plots"),
+        ("rooms", "novelty.py", "", "dudx.novelty"),  # belongs nowhere
+        ("laboratory", "lab/problems/problem.py", "import dudx.lab.run.settings", "problems.problem -> dudx.lab.run"),
+        ("laboratory", "lab/sweep/sweep_table.py", "from dudx.lab import cli", "sweep.sweep_table -> dudx.lab.cli"),
+        ("study", "evaluate.py", "import reproduction.runner", "dudx.evaluate -> reproduction.runner"),
+        ("circles", "engines/interface.py", "import dudx.engines.autodiff", ".interface -> .autodiff (1 import)"),
+    ],
+)
+@pytest.mark.parametrize("inside", ["", "def later():\n    "], ids=["at the top", "in a function"])
+def test_what_goes_upwards_is_found(
+    tmp_path: Path, contract: str, file: str, line: str, found: str, inside: str
+) -> None:
+    shutil.copytree(ROOT / "dudx", tmp_path / "dudx", ignore=shutil.ignore_patterns("__pycache__", "*.npz"))
+    shutil.copytree(ROOT / "reproduction", tmp_path / "reproduction", ignore=shutil.ignore_patterns("__pycache__"))
+    shutil.copy(ROOT / "pyproject.toml", tmp_path)
+    assert found not in as_they_are(contract)
+    with (tmp_path / "dudx" / file).open("a", encoding="utf-8") as text:
+        text.write(f"\n\n{inside}{line}\n" if line else "\n")
+    report = checked(tmp_path, "--contract", contract)
+    assert report.returncode == 1, report.stderr
+    assert found in report.stdout
+
+
+def test_private_parts_of_torch_are_in_one_file() -> None:
+    found = [
+        f"{path.relative_to(ROOT)}: {line.strip()}"
+        for path in sorted((ROOT / "dudx").rglob("*.py"))
+        if path.name != "private_torch.py"
+        for line in path.read_text(encoding="utf-8").splitlines()
+        if PRIVATE.search(line)
+    ]
+    assert not found
