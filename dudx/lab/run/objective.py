@@ -17,6 +17,7 @@ from dudx.lab.problems.conditions import Condition
 from dudx.lab.problems.conditions.binding import some_of
 from dudx.lab.problems.problem import Points, Problem, Sampler
 from dudx.lab.run.engine_choice import engine_kind
+from dudx.lab.run.pieces import FACTOR, Pieces, multiplied
 from dudx.lab.run.settings import Settings
 from dudx.lab.sampling import Place, sampling
 from dudx.lab.sampling.early import times
@@ -83,7 +84,10 @@ class Objective:
             floor=settings.adaptive_floor,
             candidates=settings.adaptive_candidates,
         )
-        self.residuals = [problem.residual, *(condition.residual for condition in problem.conditions)]
+        pieces = Pieces(problem.domain)
+        #: The pieces of boundary that are averaged one by one; None where there is one mean over all of it.
+        self.pieces = pieces if settings.boundary_mean == "pieces" and pieces.several else None
+        self.residuals = [problem.residual, *(self._averaged(condition) for condition in problem.conditions)]
         if settings.ramp:
             times(problem.domain)  # which says so where there is none
         self.chunks: dict[str, int] = {}
@@ -105,8 +109,18 @@ class Objective:
                 return sample(n, generator, self.device, self.dtype)
 
             # Points where something was measured, or at one time, are where they are.
-            drawn.append(self.sampling.boundary(size, draw, place) if condition.kind == "boundary" else draw(size))
+            if condition.kind != "boundary":
+                drawn.append(draw(size))
+                continue
+            points, data = self.sampling.boundary(size, draw, place)
+            factors = {} if self.pieces is None else {FACTOR: self.pieces.factors(points)}
+            drawn.append((points, {**data, **factors}))
         return self.at(drawn)
+
+    def _averaged(self, condition: Condition) -> Residual:
+        """The residual of a condition whose mean square is the term of the loss."""
+        by_piece = self.pieces is not None and condition.kind == "boundary"
+        return multiplied(condition.residual) if by_piece else condition.residual
 
     def _divided(self, condition: Condition) -> Condition:
         """A condition without the measurements that are kept back, where there are many."""

@@ -20,6 +20,8 @@ METRICS, CALIBRATIONS, RESULT, PREDICTION = "metrics.csv", "calibrations.json", 
 #: The files a run is started with.
 CONFIG, ENVIRONMENT = STARTED_WITH = "config.toml", "environment.json"
 SCORES = ("l2_relative", "smape", "max_error")
+#: Settings that a result repeats, so that it can be read by itself.
+_CHOSEN = ("problem", "engine", "seed", "optimizer", "initialisation", "boundary_mean", "boundary_batch")
 #: So many curves of calibrations are kept whole, and of further ones the best step: calibrating every epoch of a long
 #: run would leave hundreds of megabytes.
 _WHOLE_CURVES = 400
@@ -122,7 +124,7 @@ class Records:
         if arrays:
             single = {name: values.astype(np.float32) for name, values in arrays.items()}
             storage.write_arrays(self.folder / PREDICTION, **single)
-        chosen = {key: getattr(self.settings, key) for key in ("problem", "engine", "seed", "optimizer")}
+        chosen = {key: getattr(self.settings, key) for key in _CHOSEN}
         result = {**chosen, **dict.fromkeys(SCORES), **scores, "loss": self.recent.get("loss"), **facts}
         result["calibrations"] = len(self.calibrations)
         if self._unknowns:

@@ -64,12 +64,19 @@ class Settings(BaseModel):
     spread: float = _network(
         0.0, "draw the first layer so much wider, so that the network bends everywhere; 0 as the others", ge=0
     )
+    initialisation: Literal["xavier", "torch"] = _network(
+        "xavier", "of the plain network: xavier (normal, biases 0), or torch (PyTorch's default for linear layers)"
+    )
     rescale: bool | None = _network(None, "map inputs to [-1, 1]; else it is left to the problem")
 
     epochs: int = _optimization(20_000, "optimizer steps", gt=0)
     batch: int = _loss(8192, "points in the interior per step", gt=0)
     boundary_batch: int = _loss(2048, "points on the boundary per step", gt=0)
     initial_batch: int = _loss(2048, "points at the initial time per step", gt=0)
+    boundary_mean: Literal["whole", "pieces"] = _loss(
+        "whole",
+        "average a boundary condition over the whole boundary, or sum one mean per piece: the outer edge, each hole",
+    )
     sampling: str = _loss(
         "uniform", "see `dudx samplings`, or package.module:Class; shares as in '0.5 uniform + 0.5 adaptive'"
     )

@@ -251,7 +251,8 @@ class Trainer(Loop):
 def _network(problem: Problem, settings: Settings) -> nn.Module:
     maker = look_up(settings.network, networks(), "network")
     rescaled = problem.rescaled if settings.rescale is None else settings.rescale
-    shape = {**sizes_taken(maker, settings.width, settings.depth, settings.spread), **knowledge_taken(maker, problem)}
+    sizes = sizes_taken(maker, settings.width, settings.depth, settings.spread, settings.initialisation)
+    shape = {**sizes, **knowledge_taken(maker, problem)}
 
     def make(inputs: int, outputs: int, bounds: Bounds | None) -> nn.Module:
         made = maker(inputs, outputs, **shape, bounds=bounds)

@@ -13,6 +13,7 @@ from typing import Any
 
 from torch import nn
 
+from dudx.errors import InputError
 from dudx.lab.lookup import held_in
 from dudx.lab.problems import Problem
 from dudx.lab.run.networks.attention import AttentionMLP
@@ -41,9 +42,16 @@ def networks() -> dict[str, Callable[..., nn.Module]]:
     return held_in(__name__, "NETWORK")
 
 
-def sizes_taken(maker: Callable[..., nn.Module], width: int, depth: int, spread: float = 0.0) -> dict[str, Any]:
-    """Width, depth and spread as a network takes them; not every one has the last two to choose."""
-    offered = {"depth": depth, "spread": spread}
+def sizes_taken(
+    maker: Callable[..., nn.Module], width: int, depth: int, spread: float = 0.0, initialisation: str = "xavier"
+) -> dict[str, Any]:
+    """Width, depth, spread and initialisation as a network takes them; not every one has the last three to choose."""
+    offered = {"depth": depth, "spread": spread, "initialisation": initialisation}
+    if initialisation != "xavier" and "initialisation" not in _taken(maker):
+        raise InputError(
+            f"initialisation = {initialisation!r} is for the network 'mlp'; the one chosen has an initialisation of "
+            "its own, so leave it out."
+        )
     return {"width": width} | {key: value for key, value in offered.items() if key in _taken(maker)}
 
 

@@ -14,7 +14,8 @@ class MLP(nn.Sequential):
     """A fully connected tanh network; `bounds` rescales its inputs to [-1, 1] first.
 
     With `spread` above 0 the first layer is drawn that much wider, which lets the network bend everywhere in the domain
-    from the start, so often as the spread says.
+    from the start, so often as the spread says. The initialisation is "xavier", with biases 0, or "torch", PyTorch's
+    default for linear layers.
     """
 
     def __init__(
@@ -25,13 +26,15 @@ class MLP(nn.Sequential):
         depth: int = 4,
         bounds: Bounds | None = None,
         spread: float = 0.0,
+        initialisation: str = "xavier",
     ):
         hidden = [inputs, *[width] * depth]
         layers: list[nn.Module] = [] if bounds is None else [Rescale(bounds)]
         for fan_in, fan_out in itertools.pairwise(hidden):
             layers += [nn.Linear(fan_in, fan_out), nn.Tanh()]
         super().__init__(*layers, nn.Linear(hidden[-1], outputs))
-        _xavier(self)
+        if initialisation == "xavier":
+            _xavier(self)
         if spread:
             widen(next(layer for layer in self if isinstance(layer, nn.Linear)), spread)
 
