@@ -50,7 +50,7 @@ def runs(profile: Profile, problem: str) -> list[Run]:
     return [
         named(profile.settings(problem, engine=engine, seed=seed, **plan.settings))
         for engine in plan.engines
-        for seed in range(plan.seeds)
+        for seed in plan.seed_numbers()
     ]
 
 

@@ -52,7 +52,7 @@ def _runs(profile: Profile) -> list[Run]:
         named(profile.settings("poisson", **settings, network=network, engine=engine, coupled=way, seed=seed))
         for network, engine, way in of_all
         for seeds, settings in [_settings(plan, network, way)]
-        for seed in range(seeds)
+        for seed in plan.seed_numbers(seeds)
     ]
 
 

@@ -17,7 +17,7 @@ from reproduction.experiments.base import Experiment, named
 from reproduction.experiments.claims import Claim, Lost, Ratio
 from reproduction.experiments.data import Data
 from reproduction.experiments.pictures import drawn, engine_style, panels, plain_log
-from reproduction.experiments.profile import Profile
+from reproduction.experiments.profile import IntervalTrainings, Profile
 from reproduction.experiments.statistics import Comparison, Seeds, compare, over_seeds
 from reproduction.experiments.tables import Table, in_percent
 
@@ -32,13 +32,18 @@ Panel = tuple[str, str]
 
 def _runs(profile: Profile) -> list[Run]:
     return [
-        named(profile.settings(problem, engine=engine, recalibrate=interval, seed=seed, **{**plan.settings, **format}))
+        named(profile.settings(problem, engine=engine, seed=seed, **_settings(plan, interval, format)))
         for problem, plan in profile.interval.items()
         for format, seeds in ([({"dtype": dtype}, n) for dtype, n in plan.formats.items()] or [({}, plan.seeds)])
         for engine in plan.engines
         for interval in plan.intervals
-        for seed in range(seeds)
+        for seed in plan.seed_numbers(seeds)
     ]
+
+
+def _settings(plan: IntervalTrainings, interval: int, format: Mapping[str, Any]) -> dict[str, Any]:
+    cheaper = plan.every_epoch if interval == 1 else {}
+    return {**plan.settings, **format, **cheaper, "recalibrate": interval}
 
 
 def _panels(rows: Sequence[Mapping[str, Any]]) -> dict[Panel, list[Mapping[str, Any]]]:

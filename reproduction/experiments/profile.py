@@ -23,14 +23,20 @@ class Trainings(_Sizes):
     """Training runs of one problem: engines × seeds."""
 
     engines: list[str] = Field(min_length=1)
-    seeds: int = Field(ge=2, description="fewer than two have no spread")
+    seeds: int = Field(ge=1, description="how many; one has no spread and decides no claim")
+    first_seed: int = Field(default=0, ge=0, description="seeds are counted from this one")
     settings: dict[str, Any] = {}
+
+    def seed_numbers(self, count: int | None = None) -> range:
+        """The seeds, or so many of them."""
+        return range(self.first_seed, self.first_seed + (self.seeds if count is None else count))
 
 
 class IntervalTrainings(Trainings):
     """The same over some recalibration intervals, in epochs."""
 
     intervals: list[int] = Field(min_length=3, description="the longest is looked at by itself")
+    every_epoch: dict[str, Any] = Field({}, description="settings of runs that calibrate every epoch, to be cheaper")
     dtypes: list[str] | dict[str, int] = Field(
         [], description="number formats, perhaps with a number of seeds each; none for that of the settings"
     )
@@ -143,10 +149,12 @@ class Profile(_Sizes):
 
 
 def load(name: str, device: str | None = None) -> Profile:
-    """A profile that comes with the package, or a .toml file of your own."""
+    """A profile that comes with the package, or a .toml file of your own; `like` names one for what it leaves out."""
     text, _ = profile_text(name, "reproduction.experiments")
     try:
         values = tomllib.loads(text)
+        if (like := values.pop("like", None)) is not None:
+            values = {**tomllib.loads(profile_text(str(like), "reproduction.experiments")[0]), **values}
         return Profile(**(values if device is None else {**values, "device": device}))
     except tomllib.TOMLDecodeError as error:
         raise InputError(f"The profile {name!r} is not valid TOML: {error}.") from error
