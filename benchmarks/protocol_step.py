@@ -26,10 +26,10 @@ from rich.table import Table
 from torch import Tensor
 
 import dudx
+from dudx.backend.memory import keep_freed_memory
 from dudx.lab import make_settings, problem
 from dudx.lab.problems.heat import BIG, SMALL
 from dudx.lab.run.trainer import Trainer
-from dudx.memory import keep_freed_memory
 
 #: One bare training step.
 Step = Callable[[], None]

@@ -10,14 +10,14 @@ import torch
 
 import dudx
 from dudx.errors import InputError
-from dudx.lab.paper.experiments import experiments
-from dudx.lab.paper.experiments.profile import load
 from dudx.lab.problems import problem
 from dudx.lab.run.objective import Objective
 from dudx.lab.run.pieces import FACTOR, Pieces
 from dudx.lab.run.settings import make_settings
 from dudx.lab.run.trainer import Trainer
 from dudx.lab.run.training import train
+from reproduction.experiments import experiments
+from reproduction.experiments.profile import load
 
 EXPERIMENTS = experiments()
 
