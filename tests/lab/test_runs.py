@@ -117,3 +117,12 @@ def test_a_run_that_fails_in_its_first_step_leaves_no_folder(tmp_path: Path, mon
     with pytest.raises(ValueError, match="sky"):
         train(make_settings("burgers", "smoke"), tmp_path / "a" / "run")
     assert not list(tmp_path.iterdir())
+
+
+def test_a_run_of_an_earlier_version_is_read_if_its_retired_settings_had_the_only_value_left(tmp_path: Path) -> None:
+    settings = make_settings("burgers", "smoke", threads=1)
+    storage.write_text(tmp_path / "config.toml", to_toml(settings) + "members = 1\n")
+    assert stored_settings(tmp_path) == settings
+    storage.write_text(tmp_path / "config.toml", to_toml(settings) + "members = 8\n")
+    with pytest.raises(InputError, match="members = 8 is not right: there is no such setting"):
+        stored_settings(tmp_path)

@@ -9,7 +9,6 @@ import pytest
 import torch
 
 from dudx.lab import storage, train
-from dudx.lab.run.loop import Loop
 from dudx.lab.run.settings import Settings
 from dudx.lab.run.trainer import Trainer
 
@@ -26,19 +25,17 @@ class Killed(BaseException):
     """Nothing in the trainer expects it, so that the folder is left as a kill leaves it."""
 
 
-def killed_at(
-    epoch: int, settings: Settings, folder: Path, monkeypatch: pytest.MonkeyPatch, kind: type[Loop] = Trainer
-) -> None:
+def killed_at(epoch: int, settings: Settings, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Train as far as an epoch after a checkpoint, and no further."""
-    original = kind._epoch
+    original = Trainer._epoch
 
-    def deadly(self: Loop) -> None:
+    def deadly(self: Trainer) -> None:
         if self.epoch == epoch:
             raise Killed
         original(self)
 
     with monkeypatch.context() as patch:
-        patch.setattr(kind, "_epoch", deadly)
+        patch.setattr(Trainer, "_epoch", deadly)
         with pytest.raises(Killed):
             train(settings, folder)
 

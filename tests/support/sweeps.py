@@ -15,7 +15,7 @@ import torch
 from dudx.lab import storage
 
 #: What depends on the clock or the name, and not on the numbers.
-OTHER = {"seconds", "compile_seconds", "problem"}
+OTHER = {"seconds", "cpu_seconds", "compile_seconds", "problem"}
 
 
 def assert_same(a: Path, b: Path) -> None:

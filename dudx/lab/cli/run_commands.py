@@ -50,9 +50,8 @@ def train(
         raise typer.Exit({"finished": 0, "diverged": 3, "interrupted": 130}[result["status"]])
     _show_result(result, out, plots.draw(out, problem_named(problem), problem))
     if result["status"] == "diverged":
-        whose = f" of seed {', '.join(map(str, result['diverged']))}" if "diverged" in result else ""
         print(
-            f"dudx: the loss{whose} is not finite after epoch {result['diverged_at']}; try a smaller learning rate.",
+            f"dudx: the loss is not finite after epoch {result['diverged_at']}; try a smaller learning rate.",
             file=sys.stderr,
         )
         raise typer.Exit(3)
@@ -66,7 +65,6 @@ def _show_result(result: dict[str, Any], out: Path, pictures: list[Path]) -> Non
     for key, value in (
         ("relative L2", _percent(result["l2_relative"])),
         *([("estimated", _estimated(result["estimate"]))] if "estimate" in result else []),
-        *([("members' L2", _of_members(result))] if "members" in result else []),
         ("SMAPE", "-" if result["smape"] is None else f"{result['smape']:.2f} %"),
         ("max error", "-" if result["max_error"] is None else f"{result['max_error']:.2g}"),
         ("epochs", str(result["epochs"])),
@@ -83,14 +81,6 @@ def _show_result(result: dict[str, Any], out: Path, pictures: list[Path]) -> Non
 
 def _estimated(found: dict[str, Any] | None) -> str:
     return "not for networks whose samples influence each other" if found is None else _percent(found["relative_l2"])
-
-
-def _of_members(result: dict[str, Any]) -> str:
-    """The error of each member, and their mean and standard deviation; that above is of the mean of all."""
-    if "mean" not in result:
-        return f"{len(result['members'])}, without a reference"
-    each = "\n".join(f"seed {row['seed']}: {_percent(row['l2_relative'])}" for row in result["members"])
-    return f"{_percent(result['mean']['l2_relative'])} ± {_percent(result['spread']['l2_relative'])}\n{each}"
 
 
 def _percent(value: float | None) -> str:

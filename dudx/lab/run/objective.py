@@ -10,7 +10,7 @@ import torch
 from torch import Generator, Tensor
 
 from dudx.coupling.isolation import Isolated
-from dudx.engines.interface import Engine, RowsPerPoint
+from dudx.engines.interface import Engine
 from dudx.errors import InputError
 from dudx.evaluate import backward, suggested_chunk
 from dudx.lab.problems.conditions import Condition
@@ -163,11 +163,8 @@ class Objective:
         }
         return torch.stack([part.weight * by_name[part.name] for part in parts]).sum(), by_name
 
-    def chunk(self, model: Model, part: Part, engine: Engine, networks: int = 1) -> int:
-        """How many points of a part are taken at once; a batch whose samples influence each other stays whole.
-
-        Where so many networks pass together, a point is as many rows more.
-        """
+    def chunk(self, model: Model, part: Part, engine: Engine) -> int:
+        """Number of points of a part per slice; a batch whose samples influence each other stays whole."""
         if self.settings.chunk == "whole" or isinstance(model, Isolated) or engine.coupled != "refuse":
             return len(part.points)
         if self.settings.chunk != "auto":
@@ -176,8 +173,7 @@ class Objective:
             # A run that is resumed asks for these once more than another.
             with self._unchanged_random_numbers():
                 rows = engine.rows(part.points, part.operators())
-            all_ = RowsPerPoint(networks * rows.at_once, networks * rows.kept)
-            self.chunks[part.name] = suggested_chunk(model, self.device, all_)
+            self.chunks[part.name] = suggested_chunk(model, self.device, rows)
         return self.chunks[part.name]
 
     @property

@@ -20,7 +20,7 @@ def check_machine(problem: Problem, settings: Settings) -> None:
         raise InputError(f"threads = {settings.threads} are too many for {os.cpu_count()} cores.")
     if settings.device != "cpu":
         return
-    size = (8 if settings.dtype == "float64" else 4) * settings.members
+    size = 8 if settings.dtype == "float64" else 4
     inputs, width, depth = len(problem.inputs), settings.width, settings.depth
     # Points are drawn, tried and kept, so that there are three copies at least.
     for name in ("batch", "boundary_batch", "initial_batch"):

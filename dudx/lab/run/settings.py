@@ -39,6 +39,10 @@ _step = partial(_field, panel="Calibration of the step")
 _machine = partial(_field, panel="Machine and records")
 
 
+#: Keys that earlier versions wrote into every run, with the value that stands for what is always done now.
+_RETIRED = {"members": 1}
+
+
 class Settings(BaseModel):
     """Everything that decides a run's numbers; two runs with equal settings end with equal parameters.
 
@@ -51,7 +55,6 @@ class Settings(BaseModel):
     engine: str = _chosen("ad", "how derivatives are computed; see `dudx engines`, or package.module:Class")
     accuracy: int = _chosen(2, "order of convergence of finite differences", ge=2, le=12, multiple_of=2)
     seed: int = _chosen(..., "decides the network's start, the points and the random steps", ge=0)
-    members: int = _chosen(1, "so many networks together, with the seeds seed, seed + 1, …", gt=0, le=1000)
     coupled: Literal["isolate", "fixed", "running", "ignore"] = _chosen(
         "isolate",
         "samples that influence each other: isolate each in its batch; see each against the calibration points, which "
@@ -203,7 +206,8 @@ def _made(problem: str | Problem) -> tuple[Problem | None, str]:
 def validated(
     values: Mapping[str, Any], text: str = "", where: str = "settings", given: Mapping[str, Any] | None = None
 ) -> Settings:
-    """Settings, or one sentence that names the key at fault and the line it stands on."""
+    """Check values and return them as settings, or raise one sentence that names the faulty key and its line."""
+    values = {key: value for key, value in values.items() if key not in _RETIRED or _RETIRED[key] != value}
     misread = _misread(values)
     if misread is not None:
         key, problem = misread

@@ -54,10 +54,6 @@ class Trainer(Loop):
         ranks: Ranks | None = None,
         saved: Callable[[], None] | None = None,
     ):
-        if settings.members > 1:
-            raise InputError(
-                "Several members are trained by `dudx train` and `dudx.lab.train` only; leave out members."
-            )
         self.problem, self.settings = problem, settings
         self.ranks, self.saved = ranks or OneProcess(), saved
         self.objective = Objective(problem, settings)

@@ -6,7 +6,7 @@ import contextlib
 import warnings
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 import torch
 
@@ -21,13 +21,10 @@ from dudx.lab.problems.doubts import ProblemWarning
 from dudx.lab.run.checkpoint import FILE as CHECKPOINT
 from dudx.lab.run.checkpoint import Checkpoint
 from dudx.lab.run.folder import LOCK, abandon, begin_run, settings_of
-from dudx.lab.run.multi_seed import Together
 from dudx.lab.run.preflight import check_machine
 from dudx.lab.run.ranks import Ranks
 from dudx.lab.run.settings import Settings, validated
 from dudx.lab.run.trainer import Trainer
-
-Kind = TypeVar("Kind", bound=Trainer | Together)
 
 
 def train(
@@ -50,8 +47,7 @@ def train(
         lock: refuse a folder that another process trains in; False where the caller holds its lock.
         problem: what is solved, where it is at hand; else the one that the settings name.
     """
-    kind: type[Trainer | Together] = Together if settings.members > 1 else Trainer
-    return _trained(kind, settings, out, resume, ranks, saved, lock, problem)[0]
+    return trained(settings, out, resume, ranks, saved, lock, problem)[0]
 
 
 def trained(
@@ -64,21 +60,7 @@ def trained(
     problem: Problem | None = None,
     begin: Callable[[Trainer], None] | None = None,
 ) -> tuple[dict[str, Any], Trainer]:
-    """The same for one network, and the trainer that has it; `begin` may change a fresh one before it starts."""
-    return _trained(Trainer, settings, out, resume, ranks, saved, lock, problem, begin)
-
-
-def _trained(
-    kind: type[Kind],
-    settings: Settings,
-    out: str | Path,
-    resume: bool,
-    ranks: Ranks | None,
-    saved: Callable[[], None] | None,
-    lock: bool,
-    problem: Problem | None,
-    begin: Callable[[Kind], None] | None = None,
-) -> tuple[dict[str, Any], Kind]:
+    """Train like `train` and return the result and the trainer; `begin` may change a new trainer before it starts."""
     folder = Path(out)
     begun = _begun(folder, settings, resume)
     # Everything that can be wrong with the settings comes to light here, before the folder is made.
@@ -89,7 +71,7 @@ def _trained(
     if settings.threads:  # as many as the machine bears, by now
         torch.set_num_threads(settings.threads)
     keep_freed_memory()
-    trainer = kind(problem, settings, folder, ranks, saved)
+    trainer = Trainer(problem, settings, folder, ranks, saved)
     if begin is not None:
         begin(trainer)
     with _place(folder), locked(folder / LOCK) if lock else contextlib.nullcontext():
