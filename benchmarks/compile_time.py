@@ -5,13 +5,12 @@ python benchmarks/compile_time.py [--as-torch-does]
 Each measurement is a process of its own with torch's cache in a new folder, which the second one finds filled. Torch
 keeps the header that all programs include elsewhere, once for a machine: a first process, which is not counted, sees to
 it. CPU seconds count the C++ compiler too; on a busy machine they say more than those on the clock.
-`--as-torch-does` lets torch try the compiler for each kind of vectors first and build a program for each loop.
+`--as-torch-does` lets torch build a C++ program for each loop, as it does by default.
 """
 
 from __future__ import annotations
 
 import argparse
-import contextlib
 import json
 import os
 import resource
@@ -62,8 +61,6 @@ def main() -> None:
         if options.as_torch_does:
             from dudx.network import compiled_graph
 
-            compiled_graph.without_trial_builds = contextlib.nullcontext  # type: ignore[assignment]
-            compiled_graph.all_headers_read_before = contextlib.nullcontext  # type: ignore[assignment]
             compiled_graph.as_one_program = dict  # type: ignore[assignment]
         print(json.dumps(first_call(options.child)))
         return

@@ -10,8 +10,8 @@ import torch
 from torch import Tensor, nn
 
 from dudx.backend import tensor_checks
+from dudx.backend.active_modes import vmap_active
 from dudx.backend.outer_compile import uncompiled
-from dudx.backend.private_torch import mapped
 from dudx.engines.autodiff import AD
 from dudx.engines.first_use import can_be_planned, sound_derivatives
 from dudx.engines.interface import Engine, Prepared, RowsPerPoint
@@ -99,7 +99,7 @@ def derivatives_elsewhere(
 def compiled_derivatives(model: Model, x: Tensor, operators: Sequence[Operator], engine: Engine) -> Sequence[Tensor]:
     """The same from a compiled graph, where there is one."""
     kind = model.kind if isinstance(model, Ensemble) else model
-    if not mapped() and callable(model):
+    if not vmap_active() and callable(model):
         graphs = graphs_of(model)
         plan = prepared(kind, x, operators, engine) if graphs.takes(kind) else None
         if plan is not None:

@@ -23,7 +23,7 @@ from typing import Any, Self
 
 import torch
 
-from dudx.backend.private_torch import import_compiler
+from dudx.backend.compiler import import_compiler
 from dudx.errors import DudxError
 from dudx.lab.sweep.sweep_run import sentence
 

@@ -1,4 +1,4 @@
-"""Attention written out, on tensors or on jets, for those who need to look inside."""
+"""Attention in elementary arithmetic, for tensors and jets."""
 
 from __future__ import annotations
 
@@ -11,15 +11,18 @@ from torch import Tensor
 
 from dudx.errors import UnsupportedError
 
-#: From queries, keys and values (…, tokens, features), masks, whether tokens see only those before them, and the keys
-#: and values of a context if there is one, to what is attended to and the weights.
+#: Signature (q, k, v, masks, is_causal, *context) -> (attended values, weights), with q, k, v and the optional keys and
+#: values of a context of shape (…, tokens, features).
 Attend = Callable[..., tuple[Any, Any]]
+
+#: Function by which a transformer asks whether its tokens can be packed. Without it nothing is packed.
+may_be_packed: Any = getattr(torch, "_nested_tensor_from_mask_left_aligned", None)
 
 
 def attended(
     query: Any, key: Any, value: Any, masks: Sequence[Any], is_causal: bool, scale: float | None = None
 ) -> tuple[Any, Any]:
-    """What each query finds, and the weights it gives to the keys."""
+    """Return the attended values of each query and its weights over the keys."""
     # torch.compile cannot follow jets through @.
     scores = torch.matmul(query, key.transpose(-2, -1)) * (query.shape[-1] ** -0.5 if scale is None else scale)
     if is_causal:
@@ -32,11 +35,11 @@ def scaled_dot_product_attention(
     query: Any, key: Any, value: Any, attn_mask: Any = None, dropout_p: float = 0.0, is_causal: bool = False,
     scale: float | None = None, enable_gqa: bool = False,
 ) -> Any:  # fmt: skip
-    """What `F.scaled_dot_product_attention` computes."""
+    """Compute `F.scaled_dot_product_attention`."""
     if dropout_p or enable_gqa:
         raise UnsupportedError(
-            "Attention is taken apart without dropout and with as many key heads as query heads; use dudx.AD() for "
-            "others."
+            "dudx can write out attention only without dropout and with as many key heads as query heads; use "
+            "dudx.AD() for other attention."
         )
     return attended(query, key, value, [] if attn_mask is None else [attn_mask], is_causal, scale)[0]
 
@@ -50,19 +53,20 @@ def multi_head_attention(
     v_proj_weight: Any = None, static_k: Any = None, static_v: Any = None, average_attn_weights: bool = True,
     is_causal: bool = False, context: Sequence[Any] = (),
 ) -> tuple[Any, Any]:  # fmt: skip
-    """What `F.multi_head_attention_forward` computes, with `attend(q, k, v, masks, is_causal)` in its middle.
+    """Compute `F.multi_head_attention_forward` with a given attention function.
 
-    The key and value of a context, if given, are projected as the others are, and attend gets them as well.
+    `attend` is called with projected queries, keys, values, masks and is_causal. The key and value of a `context` are
+    projected like the others and passed to `attend` too. The other arguments are those of torch.
     """
     if any(given is not None for given in (bias_k, bias_v, static_k, static_v)) or add_zero_attn:
         raise UnsupportedError(
-            "Only nn.MultiheadAttention without extra keys and values can be taken apart; use dudx.PerSampleAD(), or "
+            "dudx can write out nn.MultiheadAttention only without extra keys and values; use dudx.PerSampleAD(), or "
             "dudx.AD() if samples do not mix."
         )
     if dropout_p and training:
         raise UnsupportedError(
-            "nn.MultiheadAttention with dropout cannot be taken apart in training mode; make it with dropout=0, or use "
-            "dudx.PerSampleAD(), or dudx.AD() if samples do not mix."
+            "dudx cannot write out nn.MultiheadAttention with dropout in training mode; create it with dropout=0, or "
+            "use dudx.PerSampleAD(), or dudx.AD() if samples do not mix."
         )
     alone = query.ndim == 2
     if alone:
@@ -75,16 +79,16 @@ def multi_head_attention(
         return F.linear(x, weight, bias).reshape(length, batch, num_heads, -1).permute(1, 2, 0, 3)
 
     q, k, v = (heads(x, w, b) for x, w, b in zip((query, key, value), projections, biases, strict=True))
-    # Without a context there is nothing to be paired.
+    # zip is not strict: the context may be empty.
     kept = [heads(x, w, b) for x, w, b in zip(context, projections[1:], biases[1:], strict=False)]
     masks = []
-    # As in torch, the hint that a mask is causal counts more than the mask where nothing else has to be masked.
+    # As in torch, is_causal overrides the mask if there is no other mask and no weights are needed.
     is_causal = is_causal and key_padding_mask is None and not need_weights
     if attn_mask is not None and not is_causal:
         masks.append(attn_mask.unflatten(0, (-1, num_heads)) if attn_mask.ndim == 3 else attn_mask)
     if key_padding_mask is not None:
         masks.append(key_padding_mask.reshape(-1, 1, 1, key_padding_mask.shape[-1]))
-    # True means "not this one" here, and "this one" in scaled_dot_product_attention.
+    # True excludes a key here, and includes it in scaled_dot_product_attention.
     masks = [~mask if mask.dtype == torch.bool else mask for mask in masks]
     attended, weights = attend(q, k, v, masks, is_causal, *kept)
     joined = F.linear(attended.permute(2, 0, 1, 3).flatten(2), out_proj_weight, out_proj_bias)
@@ -95,9 +99,10 @@ def multi_head_attention(
 
 
 def attention_weights(scores: Any, masks: Sequence[Any]) -> Any:
-    """The softmax of scores (…, tokens, keys) after masks: True where a key may be seen, or numbers to be added.
+    """Return the softmax of masked scores of shape (…, tokens, keys).
 
-    A token that may see no key has weights of zero, as in `scaled_dot_product_attention`.
+    A boolean mask is True where a token may attend to a key; any other mask is added to the scores. A token that may
+    attend to no key has weights of zero, as in `scaled_dot_product_attention`.
     """
     if not masks:
         return torch.softmax(scores, dim=-1)

@@ -14,7 +14,7 @@ from torch.nn import functional as F
 from torch.overrides import TorchFunctionMode, handle_torch_function
 
 from dudx.backend import attention_layers, norm_layers
-from dudx.backend.private_torch import modes_active
+from dudx.backend.active_modes import modes_active
 
 
 def differentiable_kernels(tracking: bool = True) -> AbstractContextManager[Any]:

@@ -1,6 +1,6 @@
-"""A tanh of few instructions for compiled graphs, where it fuses into one loop with what is around it.
+"""A tanh of few instructions that fuses with neighbouring operations in compiled graphs.
 
-It is within one and a half units in the last place of single precision.
+The error is below one and a half units in the last place of single precision.
 """
 
 from __future__ import annotations
@@ -12,14 +12,14 @@ from torch import Tensor
 from torch.fx.experimental.proxy_tensor import make_fx
 from torch.fx.graph import Graph
 
-#: Below this a polynomial, above it an exponential.
+#: Use a polynomial below this value, an exponential above.
 _SMALL = 0.625
 #: (tanh(x) / x - 1) / x² in powers of x², fitted on (0, _SMALL²).
 _POLYNOMIAL = (-0.33333329, 0.13332782, -0.0538525, 0.02100364, -0.00610495)
 
 
 def tanh(x: Tensor) -> Tensor:
-    """The same function for single precision, in operations that fuse with those around it."""
+    """Compute tanh in single precision by operations that fuse."""
     square, size = x * x, x.abs()
     polynomial: Any = _POLYNOMIAL[-1]
     for coefficient in reversed(_POLYNOMIAL[:-1]):
@@ -30,7 +30,7 @@ def tanh(x: Tensor) -> Tensor:
 
 
 def rewrite(graph: Graph) -> None:
-    """Replace tanh in a graph that is about to be compiled: after differentiation, which knows the derivative."""
+    """Replace tanh in a graph that is about to be compiled, after differentiation."""
     for node in graph.find_nodes(op="call_function", target=torch.ops.aten.tanh.default):
         result = node.meta["val"]
         if result.dtype == torch.float32 and result.device.type == "cpu":

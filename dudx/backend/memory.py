@@ -1,4 +1,4 @@
-"""Memory that one slice frees and the next one needs: the C library can be told not to hand it back in between."""
+"""Allocator setting of the C library: keep freed memory for the next slice of a batch."""
 
 from __future__ import annotations
 
@@ -6,21 +6,22 @@ import ctypes
 import os
 import sys
 
-# The names and numbers of <malloc.h>; a size above the first is mapped and unmapped, the second is kept when freed.
+# Names and values of <malloc.h>. Blocks above the first size are mapped and unmapped; up to the second size of freed
+# memory is kept.
 _M_MMAP_THRESHOLD, _M_TRIM_THRESHOLD = -3, -1
 _MAPPED, _KEPT = 2**25, 2**28
 _SETTINGS = ("MALLOC_MMAP_THRESHOLD_", "MALLOC_TRIM_THRESHOLD_", "GLIBC_TUNABLES")
 
 
 def keep_freed_memory() -> bool:
-    """Let the process keep up to 256 MiB of freed memory from now on, for the next slice or step that needs it.
+    """Let the process keep up to 256 MiB of freed memory for the next slice or training step.
 
-    With its defaults glibc returns a layer's activations to the system when they are freed, and thousands of page
-    faults bring them back in the next slice. It is a setting of the whole process, so nothing but this call changes it.
-    Who has set the allocator up in the environment is not overruled, and other C libraries are left alone.
+    By default glibc returns the activations of a layer to the system when they are freed, and thousands of page faults
+    bring them back in the next slice. This is a setting of the whole process; only this call changes it. Settings in
+    the environment take precedence, and C libraries other than glibc are left unchanged.
 
     Returns:
-        Whether that was possible.
+        True if the setting was applied.
 
     >>> kept = dudx.keep_freed_memory()  # once, before training
     """

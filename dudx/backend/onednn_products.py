@@ -1,7 +1,7 @@
-"""Matrix products of compiled graphs by oneDNN, where that is faster than the BLAS that torch calls.
+"""Matrix products of compiled graphs by oneDNN, where that is faster than the BLAS library that torch calls.
 
-MKL, which torch calls on x86, leaves half of the vector units of other makers' processors unused; oneDNN, which comes
-with every torch, does not. Single precision only: oneDNN has no double precision.
+MKL, which torch calls on x86, uses half of the vector units of processors that are not Intel's; oneDNN, which is part
+of torch, uses all of them. Single precision only: oneDNN has no double precision.
 """
 
 from __future__ import annotations
@@ -17,17 +17,23 @@ from torch import Tensor
 from torch.fx.graph import Graph
 from torch.fx.node import Node
 
-from dudx.backend.private_torch import product_by_onednn as product
-
-#: How much faster it must be on this machine; it is more than twice as fast, or about the same.
+#: Least speed-up on this machine for oneDNN to be used; measured speed-ups are above 2 or about 1.
 _WORTHWHILE = 1.5
-#: Rows and width of the product by which that is found out.
+#: Rows and width of the product that is timed.
 _TRIAL = (1024, 128)
-#: The smallest width for which a product gains, and how many multiplications, with rows as they are stored and turned.
+#: Products that gain: least width with row-major and with transposed left factors, and least number of multiplications.
 _WIDTH, _WIDTH_TURNED, _LEAST = 32, 64, 2_000_000
 
 _library = torch.library.Library("dudx", "DEF")
 _library.define("product(Tensor a, Tensor b) -> Tensor")
+
+
+def product(a: Tensor, b: Tensor) -> Tensor:
+    """Multiply two single-precision matrices with oneDNN. Torch itself calls it only in compiled inference.
+
+    Raises an exception in builds of torch without oneDNN; `faster_here` is False there.
+    """
+    return torch.ops.mkldnn._linear_pointwise.default(a, b.t(), None, "none", [], "")
 
 
 def _shape(a: Tensor, b: Tensor) -> Tensor:
@@ -40,25 +46,25 @@ _library.impl("product", _shape, "Meta")
 
 @functools.lru_cache(maxsize=1)
 def faster_here() -> bool:
-    """Whether oneDNN is faster on this machine, found by trying both once: a few milliseconds."""
+    """Return True if oneDNN is faster on this machine. Times both once, which takes a few milliseconds."""
     if not torch.backends.mkldnn.is_available():
         return False
     rows, width = _TRIAL
     a, b = (torch.ones(n, width, dtype=torch.float32, device="cpu") for n in (rows, width))
     spent: dict[Callable[[Tensor, Tensor], Tensor], float] = {}
     try:
-        for _ in range(8):  # in turn, and the shortest counts: others may use the machine
-            for way in (torch.mm, product):
+        for _ in range(8):  # alternate and keep the shortest: the machine may be busy
+            for multiply in (torch.mm, product):
                 began = time.perf_counter()
-                way(a, b)
-                spent[way] = min(spent.get(way, 1e9), time.perf_counter() - began)
-    except Exception:  # a build of torch without it
+                multiply(a, b)
+                spent[multiply] = min(spent.get(multiply, 1e9), time.perf_counter() - began)
+    except Exception:  # a build of torch without oneDNN
         return False
     return spent[torch.mm] > _WORTHWHILE * spent[product]
 
 
 def rewrite(graph: Graph) -> None:
-    """Replace the large products in a graph that is about to be compiled."""
+    """Replace large products in a graph that is about to be compiled."""
     for target, first in ((torch.ops.aten.mm.default, 0), (torch.ops.aten.addmm.default, 1)):
         for node in graph.find_nodes(op="call_function", target=target):
             a, b = node.args[first : first + 2]
@@ -77,7 +83,7 @@ def rewrite(graph: Graph) -> None:
 
 def _gains(node: Node, a: Any, b: Any) -> bool:
     result, left, right = node.meta["val"], a.meta["val"], b.meta["val"]
-    # A size that is left open is a number of rows.
+    # An open size is the number of rows.
     sizes = [size if isinstance(size, int) else _TRIAL[0] for size in (*left.shape, right.shape[1])]
     if result.dtype != torch.float32 or result.device.type != "cpu" or math.prod(sizes) < _LEAST:
         return False

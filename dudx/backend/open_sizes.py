@@ -1,27 +1,26 @@
-"""Sizes that change from call to call: what two calls have in common, so that one graph takes both and all others."""
+"""Batch sizes that change from call to call: find what two calls share, so that one compiled graph serves all sizes."""
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterator
+import importlib
+from collections.abc import Hashable, Iterator, Sequence
 from typing import Any
 
 from torch import Tensor
 
-from dudx.backend.private_torch import with_open_sizes
-
-#: For each tensor its sizes and what else it is; None is any size.
+#: For each tensor its sizes, dtype, device and requires_grad. A size of None stands for any size.
 Shapes = tuple[tuple[tuple[int | None, ...], *tuple[Hashable, ...]], ...]
 
 
 def shapes(*tensors: Tensor) -> Shapes:
-    """What fixed shapes depend on."""
+    """Return what a graph of fixed shapes depends on."""
     return tuple((tuple(t.shape), t.dtype, t.device, t.requires_grad) for t in tensors)
 
 
 def in_common(ours: Shapes, theirs: Shapes) -> Shapes | None:
-    """The shapes with None in place of sizes that differ; None where the tensors differ in something else.
+    """Return the shapes with None where sizes differ; None if the tensors differ in anything else.
 
-    A size of 1 is another matter than others: it is broadcast, and torch never leaves it open.
+    A size of 1 never matches another size: it broadcasts, and torch does not leave it open.
     """
     if len(ours) != len(theirs):
         return None
@@ -36,15 +35,28 @@ def in_common(ours: Shapes, theirs: Shapes) -> Shapes | None:
 
 
 def opened(arguments: tuple[Any, ...], common: Shapes) -> tuple[Any, ...]:
-    """Arguments whose tensors, those in tuples among them, tell torch.compile which of their sizes may change."""
+    """Return the arguments with every tensor, also inside tuples, marked with the sizes that may change."""
     following: Iterator[Any] = iter(common)
 
-    def told(argument: Any) -> Any:
+    def marked(argument: Any) -> Any:
         if isinstance(argument, tuple):
-            return tuple(told(item) for item in argument)
+            return tuple(marked(item) for item in argument)
         if not isinstance(argument, Tensor):
             return argument
         sizes = next(following)[0]
-        return with_open_sizes(argument, [axis for axis, size in enumerate(sizes) if size is None])
+        return _with_open_sizes(argument, [axis for axis, size in enumerate(sizes) if size is None])
 
-    return tuple(told(argument) for argument in arguments)
+    return tuple(marked(argument) for argument in arguments)
+
+
+def _with_open_sizes(tensor: Tensor, axes: Sequence[int]) -> Tensor:
+    """Return a view that tells the compiler which sizes may change; a view, since the mark stays with a tensor.
+
+    Without torch's mark every size is compiled separately.
+    """
+    mark = getattr(importlib.import_module("torch._dynamo"), "mark_dynamic", None)
+    if not axes or mark is None:
+        return tensor
+    view = tensor.view_as(tensor)
+    mark(view, list(axes))
+    return view

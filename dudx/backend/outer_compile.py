@@ -1,4 +1,4 @@
-"""A compiler that the user has put around a computation in which ours is a part."""
+"""Behaviour inside a `torch.compile` of the user."""
 
 from __future__ import annotations
 
@@ -12,16 +12,16 @@ Function = TypeVar("Function", bound=Callable[..., Any])
 
 
 def uncompiled(function: Function) -> Function:
-    """A function that runs inside of the user's own `torch.compile` as it does anywhere else.
+    """Decorate a function so that a `torch.compile` of the user does not trace it.
 
-    The compiler would follow it, and while it does there are no numbers to look at: the check for coupled samples
-    would be left out. What `compile=True` makes a graph of is further inside, and is not concerned.
+    While the compiler traces, tensors have no values, and the check for coupled samples would be skipped. Graphs that
+    dudx compiles with `compile=True` are created further inside and are not affected.
     """
 
     @functools.wraps(function)
     def called(*args: Any, **kwargs: Any) -> Any:
         if torch.compiler.is_compiling():
-            aside = torch.compiler.disable(function, reason="dudx looks at numbers, and compiles by itself")
+            aside = torch.compiler.disable(function, reason="dudx reads values, and compiles by itself")
             return aside(*args, **kwargs)
         return function(*args, **kwargs)
 

@@ -1,8 +1,7 @@
-"""Tensors put together in compiled graphs stay row by row in memory.
+"""Keep concatenated tensors of compiled graphs row-major in memory.
 
-The members of an ensemble make four axes of (streams, points, width). Of such a tensor with a single stream, torch
-cannot tell whether it is an image whose channels come last, takes it for one, and scatters what it puts together: the
-loops that write and read it then go number by number.
+Tensors of an ensemble have the axes (members, streams, points, width). With a single stream torch mistakes such a
+tensor for an image in channels-last format and concatenates it in that format, which cannot be vectorised.
 """
 
 from __future__ import annotations
@@ -14,12 +13,12 @@ from torch.fx.graph import Graph
 from torch.fx.node import Node
 
 _CAT = torch.ops.aten.cat.default
-#: Images have four axes or five.
+#: Number of axes that no image format has; images have four or five.
 _MORE = 6
 
 
 def rewrite(graph: Graph) -> None:
-    """Put tensors of four or five axes together as tensors of six, which no image has."""
+    """Concatenate tensors of four or five axes as tensors of six axes."""
     for node in graph.find_nodes(op="call_function", target=_CAT):
         parts, axes = node.args[0], node.meta["val"].ndim
         if not _MORE - 2 <= axes < _MORE or not isinstance(parts, list | tuple):
@@ -36,7 +35,7 @@ def rewrite(graph: Graph) -> None:
 
 
 def _made(graph: Graph, function: Any, given: Any, setting: Any) -> Node:
-    """A node of the graph that knows its shape, as those after it ask for it."""
+    """Insert a call into the graph, with the shape that later nodes need."""
     node = graph.call_function(function, (given, setting))
     several = isinstance(given, list)
     values = [one.meta["val"] for one in (given if several else [given])]

@@ -8,23 +8,23 @@ import torch
 from torch import Tensor
 from torch.autograd import forward_ad
 
-from dudx.backend.private_torch import mapped, transforms_active
+from dudx.backend.active_modes import transforms_active, vmap_active
 from dudx.errors import InputError
 
 
 def points(x: object) -> Tensor:
-    """A finite floating-point tensor of shape (B, d)."""
+    """Return x if it is a finite floating-point tensor of shape (B, d); raise `InputError` otherwise."""
     x = batch(x)
     finite(x, "points")
     return x
 
 
 def batch(x: object) -> Tensor:
-    """A floating-point tensor of shape (B, d), its numbers not looked at."""
+    """Return x if it is a floating-point tensor of shape (B, d), without reading its values."""
     if not isinstance(x, Tensor):
         raise InputError(f"The points must be a torch tensor of shape (B, d); got {type(x).__name__}.")
     if x.ndim != 2:
-        raise InputError(f"The points must have shape (B, d), one row a point; got shape {tuple(x.shape)}.")
+        raise InputError(f"The points must have shape (B, d), one row per point; got shape {tuple(x.shape)}.")
     if not x.is_floating_point():
         raise InputError(f"The points must be floating-point to be differentiated; got {x.dtype}: use x.float().")
     if 0 in x.shape:
@@ -33,21 +33,21 @@ def batch(x: object) -> Tensor:
 
 
 def finite(values: Tensor, name: str) -> None:
-    """Numbers without NaN and infinities."""
-    # The meta device has no values to look at, nor has vmap; inside torch.compile a look would break the graph.
-    if values.is_meta or torch.compiler.is_compiling() or (transforms_active() and mapped()):
+    """Raise `InputError` if the values contain NaN or infinity."""
+    # Values cannot be read on the meta device or inside vmap; inside torch.compile reading them breaks the graph.
+    if values.is_meta or torch.compiler.is_compiling() or (transforms_active() and vmap_active()):
         return
-    # A sum is finite only if all its terms are, and costs less than looking at each; an overflow is looked into.
+    # A finite sum implies finite terms and is cheaper to test; the sum may overflow, so the terms decide.
     if not math.isfinite(float(values.detach().sum())) and not bool(torch.isfinite(values).all()):
         bad = int((~torch.isfinite(values)).any(dim=1).nonzero()[0])
         raise InputError(f"The {name} must be finite; row {bad} holds a NaN or an infinity.")
 
 
 def readable(x: Tensor) -> bool:
-    """Whether the numbers of points can be looked at: not where `torch.func.vmap` shares them out."""
+    """Return True if the values of x can be read, which is impossible for tensors mapped by `torch.func.vmap`."""
     if x.is_meta or torch.compiler.is_compiling():
         return False
-    if transforms_active() and mapped():
+    if transforms_active() and vmap_active():
         try:
             x.detach().sum().item()
         except RuntimeError:
@@ -56,5 +56,5 @@ def readable(x: Tensor) -> bool:
 
 
 def moves(x: Tensor) -> bool:
-    """Whether somebody asks what happens when points move, by a backward pass or a forward one."""
+    """Return True if derivatives with respect to x are requested, in reverse or forward mode."""
     return x.requires_grad or forward_ad.unpack_dual(x).tangent is not None

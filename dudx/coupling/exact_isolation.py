@@ -11,7 +11,7 @@ from torch import Tensor
 from torch.utils.checkpoint import checkpoint
 
 from dudx.backend.differentiable_kernels import WrittenOut
-from dudx.backend.private_torch import BatchNorm
+from dudx.backend.torch_classes import BatchNorm
 from dudx.coupling.isolated import Isolated
 from dudx.engines.taylor.inplace import constant
 from dudx.engines.taylor.jet import Jet

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from dudx.backend import tensor_checks
-from dudx.backend.private_torch import BatchNorm
+from dudx.backend.torch_classes import BatchNorm
 from dudx.errors import InputError
 from dudx.network import model_checks
 from dudx.network.model_checks import Model

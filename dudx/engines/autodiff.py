@@ -11,8 +11,8 @@ import torch
 from torch import Tensor
 
 from dudx import errors
+from dudx.backend.active_modes import transforms_active
 from dudx.backend.differentiable_kernels import differentiable_kernels
-from dudx.backend.private_torch import transforms_active
 from dudx.engines.autograd_graph import differentiable_output, refuse_what_is_hidden, too_often
 from dudx.engines.interface import Engine, RowsPerPoint, in_common_format
 from dudx.errors import InputError, UnsupportedError, first_line

@@ -9,8 +9,8 @@ import torch
 from torch import Tensor
 
 from dudx import errors
+from dudx.backend.active_modes import transforms_active
 from dudx.backend.differentiable_kernels import differentiable_kernels
-from dudx.backend.private_torch import transforms_active
 from dudx.engines.autodiff import reverse_derivatives
 from dudx.engines.autograd_graph import refuse_what_is_hidden
 from dudx.engines.interface import Engine, in_common_format

@@ -20,7 +20,7 @@ from torch import Tensor
 from torch.autograd import Function
 from torch.overrides import TorchFunctionMode
 
-from dudx.backend.private_torch import transforms_active
+from dudx.backend.active_modes import transforms_active
 from dudx.engines.taylor.jet import Jet
 
 #: What to do for a torch function that has a root among its arguments: rule(recorder, function, args, kwargs).

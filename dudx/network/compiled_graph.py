@@ -13,17 +13,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from dudx.backend.compiler import compile_backward_early, from_compiler, graphs_traced, guarded_hooks, reversed_matmul
+from dudx.backend.faster_compilation import as_one_program
 from dudx.backend.open_sizes import Shapes, in_common, opened
-from dudx.backend.private_torch import (
-    all_headers_read_before,
-    as_one_program,
-    backward_compiled_at_once,
-    from_compiler,
-    graphs_traced,
-    hooks_checked,
-    products_in_order,
-    without_trial_builds,
-)
 from dudx.errors import first_line
 from dudx.network.pointwise import Held
 
@@ -151,11 +143,9 @@ class Compiled:
         on_cpu = all(tensor.is_cpu for tensor in given if isinstance(tensor, Tensor))
         graph = _graph(function, len(graphs), on_cpu)
         with (
-            hooks_checked(),
-            backward_compiled_at_once(),
-            products_in_order(),
-            without_trial_builds(),
-            all_headers_read_before(),
+            guarded_hooks(),
+            compile_backward_early(),
+            reversed_matmul(),
         ):
             result = graph(*given)
         graphs[place] = graph
@@ -165,7 +155,7 @@ class Compiled:
     def _again(self, graph: Callable[..., Any], function: Callable[..., Any], model: Any, *arguments: Any) -> Any:
         traced, start = graphs_traced(), time.perf_counter()
         try:
-            with hooks_checked():
+            with guarded_hooks():
                 result = graph(model, *arguments)
             if graphs_traced() > traced:  # as where a layer of an open size gets too large for the way it is computed
                 self.made += 1

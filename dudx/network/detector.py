@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from dudx.backend import tensor_checks
-from dudx.backend.private_torch import mapped, transforms_active
+from dudx.backend.active_modes import transforms_active, vmap_active
 from dudx.errors import CoupledModelError, InputError, ModelError, first_line
 from dudx.network import model_checks
 from dudx.network.model_checks import Model
@@ -60,7 +60,7 @@ def refuse_if_coupled(model: Model, x: Tensor) -> Acquaintance:
     """
     if x.is_meta or torch.compiler.is_compiling() or isinstance(model, Pointwise):
         return Acquaintance()
-    if transforms_active() and mapped():
+    if transforms_active() and vmap_active():
         return Acquaintance()
     return looked_at(model, "coupling", lambda: _uncoupled(model, x))
 

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 from torch.func import functional_call, vmap
 
-from dudx.backend.private_torch import transforms_active
+from dudx.backend.active_modes import transforms_active
 from dudx.errors import InputError
 from dudx.network.same_structure import difference
 

@@ -11,8 +11,8 @@ import torch
 from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 
+from dudx.backend.active_modes import transforms_active
 from dudx.backend.differentiable_kernels import called, is_jet
-from dudx.backend.private_torch import transforms_active
 from dudx.errors import UnsupportedError
 from dudx.network.model_checks import Model
 from dudx.network.modules import modules_of, owner_of

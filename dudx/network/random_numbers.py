@@ -9,7 +9,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from dudx.backend.private_torch import DispatchMode, checkpointing
+from dudx.backend.active_modes import checkpoint_active
+from dudx.backend.torch_classes import DispatchMode
 
 
 class Kernels(DispatchMode):
@@ -36,7 +37,7 @@ class Kernels(DispatchMode):
 
     def note_draw(self) -> None:
         """Remember that numbers are drawn, and where."""
-        self.drawn, self.drawn_again = True, self.drawn_again or checkpointing()
+        self.drawn, self.drawn_again = True, self.drawn_again or checkpoint_active()
 
     def coarser_than(self, dtype: torch.dtype) -> torch.dtype | None:
         """The coarsest format that anything was computed in, if it is coarser than this one."""

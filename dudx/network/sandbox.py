@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import torch
 from torch import Tensor
 
-from dudx.backend.private_torch import BatchNorm
+from dudx.backend.torch_classes import BatchNorm
 from dudx.errors import ModelError
 from dudx.network import model_checks
 from dudx.network.model_checks import Model

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from dudx.backend.private_torch import strong_wolfe
+from dudx.backend.line_search import strong_wolfe
 from dudx.errors import InputError
 
 #: A change of the gradient along a step that is no larger than this share of the two's lengths says nothing.

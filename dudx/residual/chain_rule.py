@@ -14,7 +14,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from dudx.backend.private_torch import jvp
+from dudx.backend.forward_mode import jvp
 from dudx.errors import InputError
 
 

@@ -14,8 +14,8 @@ from typing import Any, ClassVar, Generic, TypeVar, overload
 from torch import Tensor
 
 from dudx.backend import tensor_checks
+from dudx.backend.active_modes import vmap_active
 from dudx.backend.outer_compile import uncompiled
-from dudx.backend.private_torch import mapped
 from dudx.engines.interface import Engine
 from dudx.errors import InputError
 from dudx.evaluate import derivatives, derivatives_elsewhere, prepared
@@ -215,7 +215,7 @@ class Residual(Generic[Result]):
             def graph(plan: Any, axes: tuple[int | None, ...]) -> Any:
                 return self._from_graph(plan, several, x, data, requests[0], axes)[ENDS.index(finish)]
 
-            compiling = self._compiled is not None and not mapped() and self._compiled.takes(several.kind)
+            compiling = self._compiled is not None and not vmap_active() and self._compiled.takes(several.kind)
             return member_points.of_members(
                 several, x, data, each, engines, requests,
                 lambda *computed: finish(self._written.replayed(*computed)), graph if compiling else None,
@@ -256,7 +256,7 @@ class Residual(Generic[Result]):
             if self.networks or self.network_data or self.functions:
                 return None
             model = model.kind  # what is true of one is taken to be true of all members
-        if self._compiled is None or mapped() or not self._compiled.takes(model):
+        if self._compiled is None or vmap_active() or not self._compiled.takes(model):
             return None
         return prepared(model, x, request.operators, engine)
 

@@ -13,6 +13,9 @@ import pytest
 
 ROOT = Path(__file__).parents[2]
 PRIVATE = re.compile(r"\b(?:torch|F|nn\.functional)(?:\.\w+)*\._[a-zA-Z]|from torch[.\w]* import _[a-zA-Z]")
+#: A name of torch with a private part, written as code, as the name of a module, or as an attribute to be looked up.
+PRIVATE_NAME = re.compile(r"torch(?:\.\w+)*\._[a-zA-Z]\w*")
+PRIVATE_ATTRIBUTE = re.compile(r'(?:getattr|hasattr)\(.+?, "(_[a-zA-Z]\w*)"')
 
 
 def checked(folder: Path, *options: str) -> subprocess.CompletedProcess[str]:
@@ -59,12 +62,26 @@ def test_what_goes_upwards_is_found(
     assert found in report.stdout
 
 
-def test_private_parts_of_torch_are_in_one_file() -> None:
+def test_private_parts_of_torch_are_in_one_room() -> None:
     found = [
         f"{path.relative_to(ROOT)}: {line.strip()}"
         for path in sorted((ROOT / "dudx").rglob("*.py"))
-        if path.name != "private_torch.py"
+        if path.parent != ROOT / "dudx" / "backend"
         for line in path.read_text(encoding="utf-8").splitlines()
         if PRIVATE.search(line)
     ]
     assert not found
+
+
+def test_private_parts_of_torch_are_listed_with_their_file() -> None:
+    backend = ROOT / "dudx" / "backend"
+    sections = re.split(r"\n\n(\w+\.py)\n", (backend / "__init__.py").read_text(encoding="utf-8"))[1:]
+    listed = dict(zip(sections[::2], sections[1::2], strict=True))
+    found = {path.name: path.read_text(encoding="utf-8") for path in sorted(backend.glob("[!_]*.py"))}
+    assert set(listed) <= set(found)
+    for file, code in found.items():
+        names = {*PRIVATE_NAME.findall(code), *PRIVATE_ATTRIBUTE.findall(code)}
+        missing = [name for name in names if name not in listed.get(file, "")]
+        assert not missing, f"{file} uses {missing}, which dudx/backend/__init__.py does not list"
+        for name in re.findall(r"torch[.\w]*\.(\w+)", listed.get(file, "")):
+            assert re.search(rf"\b{name}\b", code), f"{file} does not use {name}"

@@ -2,7 +2,6 @@ from __future__ import annotations
 
 import copy
 import pickle
-import subprocess
 import warnings
 from functools import partial
 
@@ -12,7 +11,6 @@ from torch import nn
 
 import dudx
 from dudx import CompilationWarning, Residual
-from dudx.backend import private_torch
 from dudx.network import compiled_graph as compilation
 from dudx.network.compiled_graph import Compiled
 from dudx.network.planned_graph import graphs_of
@@ -307,37 +305,6 @@ def test_evaluate_compiles(name, monkeypatch):
     made = graphs_of(nets[0]).made
     dudx.evaluate(nets[0], x, dudx.D(0), ENGINES[name], compile=True)
     assert graphs_of(nets[0]).made == made == (0 if name == "AD" else 2)
-
-
-def test_vectors_are_tried_where_the_compiler_may_not_know_them(monkeypatch):
-    import torch._inductor.config as settings
-    from torch._inductor.cpu_vec_isa import VecISA
-
-    tried = VecISA.check_build
-
-    def trusted(version, tiles=False, decided=None):
-        answer = subprocess.CompletedProcess([], 0, stdout=version)
-        monkeypatch.setattr(private_torch.subprocess, "run", lambda *args, **kwargs: answer)
-        monkeypatch.setattr(torch.cpu, "_is_amx_tile_supported", lambda: tiles)
-        private_torch._knows_vectors.cache_clear()
-        with settings.patch({"cpp.vec_isa_ok": decided}), private_torch.without_trial_builds():
-            return VecISA.check_build is not tried
-
-    assert trusted("12.2.0\n")
-    assert not any([trusted("9.4.0\n"), trusted(""), trusted("12.2.0\n", tiles=True)])
-    assert not trusted("12.2.0\n", decided=True)
-    assert VecISA.check_build is tried
-    private_torch._knows_vectors.cache_clear()
-
-
-def test_headers_are_read_before_as_long_as_we_compile():
-    from torch._inductor import codecache
-
-    usual = codecache._get_cpp_wrapper_header
-    with private_torch.all_headers_read_before():
-        assert codecache._get_cpp_wrapper_header("cpu").endswith(">\n#include <torch/csrc/inductor/cpp_prefix.h")
-        assert codecache._get_cpp_wrapper_header("cuda:0") == usual("cuda:0")
-    assert codecache._get_cpp_wrapper_header is usual
 
 
 @pytest.mark.filterwarnings("error::dudx.CompilationWarning")

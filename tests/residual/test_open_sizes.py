@@ -10,7 +10,7 @@ from torch import nn
 
 import dudx
 from dudx import Residual
-from dudx.backend import private_torch
+from dudx.backend.compiler import from_compiler
 
 
 def network(seed: int = 0) -> nn.Module:
@@ -117,4 +117,4 @@ def test_a_size_that_torch_cannot_leave_open_is_the_compilers_matter():
     # As where a network has torch.cat inside of vmap: each size is compiled for itself then.
     from torch.fx.experimental.symbolic_shapes import ConstraintViolationError
 
-    assert private_torch.from_compiler(ConstraintViolationError("specialized"))
+    assert from_compiler(ConstraintViolationError("specialized"))

@@ -27,7 +27,7 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "support"))
 import torch
 from sweeps import assert_same
 
-from dudx.backend.private_torch import import_compiler
+from dudx.backend.compiler import import_compiler
 from dudx.lab import make_settings, storage, train
 from dudx.lab.run.settings import Settings
 from dudx.lab.sweep import grid, run_sweep

@@ -11,7 +11,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from dudx.backend.private_torch import lasting
+from dudx.backend.active_modes import lasting_constants
 from dudx.engines.difference.stencils import tensor_product
 from dudx.engines.interface import Prepared, in_common_format
 from dudx.network import model_checks
@@ -64,7 +64,7 @@ class Stencil:
     @lru_cache(maxsize=8)  # noqa: B019  (stencils are cached for good themselves)
     def constants(self, dtype: torch.dtype, device: torch.device) -> tuple[Tensor, ...]:
         """The weights (sums, nodes), then the offsets of each frame, as data: in a compiled graph they are clutter."""
-        with lasting():
+        with lasting_constants():
             weights = torch.tensor([one.weights for one in self.sums], dtype=dtype, device=device)
             offsets = [torch.tensor(list(o), dtype=dtype, device=device) for o in self.frames.values()]
         return weights.view(len(self.sums), self.nodes), *offsets
@@ -172,7 +172,7 @@ def _fixed(
     layout, distinct, _ = _planned(operators, dict(steps), accuracy, side, dimensions)
     # Half precision is too coarse for a step and its inverse; they are rounded once they meet the points.
     precise = torch.float32 if dtype in HALF else dtype
-    with lasting():
+    with lasting_constants():
         widths = [torch.as_tensor(step, dtype=precise, device=device) for step in distinct]
         constants = layout.constants(precise, device)
         shifts, scales = _placed(layout, constants, widths, [], dimensions)

@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from dudx.backend.private_torch import Overload, function_name
+from dudx.backend.torch_classes import Overload, function_name
 from dudx.engines.taylor.inplace import writable, write
 from dudx.engines.taylor.jet import RULES, Jet, NotFollowedError
 from dudx.engines.taylor.script import interpreted, is_script

@@ -21,7 +21,7 @@ import torch
 from torch import Tensor
 from torch.overrides import handle_torch_function
 
-from dudx.backend.private_torch import modes_active
+from dudx.backend.active_modes import modes_active
 from dudx.engines.taylor.stream_layout import Layout
 from dudx.errors import UnsupportedError
 

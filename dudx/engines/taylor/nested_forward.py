@@ -14,7 +14,8 @@ import torch
 from torch import Tensor
 from torch.func import vjp, vmap
 
-from dudx.backend.private_torch import jvp, transforms_active
+from dudx.backend.active_modes import transforms_active
+from dudx.backend.forward_mode import jvp
 from dudx.engines.autograd_graph import refuse_what_is_hidden
 from dudx.errors import DudxError, UnsupportedError, first_line
 

@@ -11,7 +11,7 @@ import torch
 from torch.utils.checkpoint import CheckpointFunction
 
 from dudx.backend.differentiable_kernels import differentiable_kernels
-from dudx.backend.private_torch import FunctionBase
+from dudx.backend.torch_classes import FunctionBase
 from dudx.engines.autograd_graph import is_ordinary
 from dudx.engines.taylor.inplace import PlainTensorWrittenError, Shadows, shadow_of
 from dudx.engines.taylor.jet import Jet, NotFollowedError

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from dudx import errors
-from dudx.backend.private_torch import lasting
+from dudx.backend.active_modes import lasting_constants
 from dudx.engines.interface import Engine, Prepared, in_common_format
 from dudx.engines.registry import modules_in
 from dudx.engines.taylor.fallback import otherwise
@@ -109,7 +109,7 @@ class _Plan:
     @lru_cache(maxsize=8)  # noqa: B019  (plans are cached for good themselves)
     def constants(self, dtype: torch.dtype, device: torch.device) -> Tensor:
         """The constant part of the seeds, (streams, d): data, as a compiled graph would drown in it."""
-        with lasting():
+        with lasting_constants():
             return torch.tensor([seed.constant for seed in self.seeds], dtype=dtype, device=device)
 
     def __call__(self, model: Model, x: Tensor, tensors: Sequence[Tensor]) -> list[Tensor]:

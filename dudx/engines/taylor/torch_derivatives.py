@@ -14,7 +14,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from dudx.backend.private_torch import function_name
+from dudx.backend.torch_classes import function_name
 from dudx.engines.taylor.jet import Jet
 from dudx.engines.taylor.nested_forward import Directional
 from dudx.engines.taylor.stream_layout import Layout

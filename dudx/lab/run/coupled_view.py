@@ -8,7 +8,7 @@ from typing import Any, Literal
 import torch
 from torch import Tensor, nn
 
-from dudx.backend.private_torch import BatchNorm
+from dudx.backend.torch_classes import BatchNorm
 from dudx.coupling.isolation import frozen, isolate
 from dudx.coupling.running import running_statistics
 from dudx.errors import InputError

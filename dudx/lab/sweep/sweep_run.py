@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-from dudx.backend.private_torch import forget_compiled_code
+from dudx.backend.compiler import forget_compiled_code
 from dudx.errors import DudxError, InputError
 from dudx.lab import storage
 from dudx.lab.files import remove_unfinished

@@ -10,7 +10,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from dudx.backend import attention_layers, norm_layers
-from dudx.backend.private_torch import may_be_packed
+from dudx.backend.attention_layers import may_be_packed
 from dudx.engines.taylor.jet import RULES, Jet, NotCoveredError
 from dudx.engines.taylor.rule_table import is_jet, taylor_rule
 from dudx.engines.taylor.rules.linear_maps import linear

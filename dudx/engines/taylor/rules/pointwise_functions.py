@@ -9,7 +9,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from dudx.backend.private_torch import jvp
+from dudx.backend.forward_mode import jvp
 from dudx.engines.taylor.chain_and_product import compose
 from dudx.engines.taylor.jet import RULES, Jet, NotCoveredError
 from dudx.engines.taylor.rule_table import is_jet, leaves, written
