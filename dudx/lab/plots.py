@@ -203,26 +203,32 @@ def _triangles(points: np.ndarray, domain: Domain) -> Triangulation:
 
 
 def training_curves(path: Path, title: str, rows: Sequence[Mapping[str, str]]) -> Path:
-    """The parts of the loss, and the error against the reference, over the epochs."""
-    epochs = np.array([float(row["epoch"]) for row in rows])
-    columns = list(rows[0])
-    parts = columns[columns.index("loss") : columns.index("learning_rate")]
-    with figure(path, 2, (10, 3.6)) as (losses, errors):
-        for name in parts:
-            width = 2.2 if name == "loss" else 1.2
-            losses.semilogy(epochs, _numbers(rows, name), linewidth=width, label=_readable(name))
-        losses.set(xlabel="epoch", ylabel="loss", title=_readable(title))
-        losses.legend()
-        for name, label in (("l2_relative", "relative L2"), ("max_error", "max error")):
-            values = _numbers(rows, name)
-            errors.semilogy(epochs[~np.isnan(values)], values[~np.isnan(values)], marker="o", markersize=3, label=label)
-        errors.set(xlabel="epoch", ylabel="error against the reference")
-        errors.legend()
+    """Draw the terms of the loss, and the error against the reference, over the epochs."""
+    with figure(path, 2, (10, 3.6)) as axes:
+        training_panels(axes, _readable(title), rows)
     return path
 
 
+def training_panels(axes: Sequence[Axes], title: str, rows: Sequence[Mapping[str, str]]) -> None:
+    """Draw the terms of the loss into the first of these axes, and the errors into the second if there is one."""
+    epochs = np.array([float(row["epoch"]) for row in rows])
+    columns = list(rows[0])
+    for name in columns[columns.index("loss") : columns.index("learning_rate")]:
+        width = 2.2 if name == "loss" else 1.2
+        axes[0].semilogy(epochs, _numbers(rows, name), linewidth=width, label=_readable(name))
+    axes[0].set(xlabel="epoch", ylabel="loss", title=title)
+    axes[0].legend()
+    for errors in axes[1:]:
+        for name, label in (("l2_relative", "relative L2"), ("max_error", "max error")):
+            values = _numbers(rows, name)
+            known = ~np.isnan(values)
+            errors.semilogy(epochs[known], values[known], marker="o", markersize=3, label=label)
+        errors.set(xlabel="epoch", ylabel="error against the reference")
+        errors.legend()
+
+
 def _numbers(rows: Sequence[Mapping[str, str]], name: str) -> np.ndarray:
-    return np.array([float(row[name]) if row[name] else np.nan for row in rows])
+    return np.array([float(row.get(name) or "nan") for row in rows])
 
 
 def calibration(path: Path, searches: Sequence[Mapping[str, Any]]) -> Path:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import sys
 from pathlib import Path
 
 import pytest
@@ -58,12 +59,14 @@ def test_a_body_from_a_file_has_an_inside_and_normals(tmp_path: Path) -> None:
     assert bool((quick.abs() <= exact.abs() + 1e-12).all())
     corners = body.corners.reshape(-1, 3)
     lines = [f"v {a} {b} {c}" for a, b, c in corners.tolist()]
-    lines += [f"f {3 * i + 1} {3 * i + 2}/1 {3 * i + 3}" for i in range(len(body.corners))]
+    lines += [f"f {3 * i + 1}/1 {3 * i + 2}/1 {3 * i + 3}/1" for i in range(len(body.corners))]
     (tmp_path / "a.obj").write_text("\n".join(lines))
     assert torch.equal(Mesh(tmp_path / "a.obj").corners, body.corners)
     facets = ["facet normal 0 0 1\nouter loop\n" + "".join(f"vertex {a} {b} {c}\n" for a, b, c in t) for t in
               body.corners.tolist()]  # fmt: skip
-    (tmp_path / "a.stl").write_text("solid a\n" + "endloop\nendfacet\n".join(facets))
+    (tmp_path / "a.stl").write_text(
+        "solid a\n" + "".join(f"{facet}endloop\nendfacet\n" for facet in facets) + "endsolid a\n"
+    )
     assert torch.equal(Mesh(tmp_path / "a.stl").corners, body.corners)
     (tmp_path / "open.obj").write_text("\n".join(lines[:-1]))
     with pytest.raises(InputError, match="not closed"):
@@ -71,3 +74,22 @@ def test_a_body_from_a_file_has_an_inside_and_normals(tmp_path: Path) -> None:
     (tmp_path / "bad.stl").write_bytes(TORUS.read_bytes()[:-7])
     with pytest.raises(InputError, match="cannot be read"):
         Mesh(tmp_path / "bad.stl")
+
+
+def test_bodies_of_polygons_and_of_any_size_are_read(tmp_path: Path) -> None:
+    corners = [(x, y, z) for z in (0, 1) for x, y in ((0, 0), (1, 0), (1, 1), (0, 1))]
+    faces = ["4 3 2 1", "5 6 7 8", "1 2 6 5", "2 3 7 6", "3 4 8 7", "4 1 5 8"]
+    for size in (1e-9, 1.0, 1e6):
+        lines = [f"v {size * x} {size * y} {size * z}" for x, y, z in corners] + [f"f {face}" for face in faces]
+        (tmp_path / "cube.obj").write_text("\n".join(lines))
+        body = Mesh(tmp_path / "cube.obj")
+        assert len(body.corners) == 12
+        assert body.pieces[0].length == pytest.approx(6 * size**2, rel=1e-12)
+        middle = torch.full((1, 3), size / 2, dtype=F64)
+        assert float(body._exact(middle)) == pytest.approx(-size / 2, rel=1e-9)
+
+
+def test_without_trimesh_the_package_to_install_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "trimesh", None)
+    with pytest.raises(InputError, match=r"pip install 'dudx\[mesh\]'"):
+        Mesh(TORUS)

@@ -10,6 +10,7 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import meshio
 import numpy as np
 import pytest
 import torch
@@ -24,6 +25,7 @@ from dudx.lab.run.networks.mlp import MLP
 from dudx.lab.run.noise import Noise
 from dudx.lab.run.objective import Objective
 from dudx.lab.solving import solver, staged, time_windows
+from dudx.lab.solving.grids import Grid
 from dudx.lab.solving.solution_pictures import _without_outliers
 
 F64 = torch.float64
@@ -69,7 +71,9 @@ def test_a_solution_is_looked_at_and_kept(solved: Solution, tmp_path: Path) -> N
     assert (tmp_path / "a.png").stat().st_size > 10_000
     page = solved.save_html(tmp_path / "a.html").read_text()
     assert "A plate" in page
-    assert "data:image/png;base64," in page
+    assert page.count("data:image/png;base64,") == 2
+    assert '<img alt="training"' in page
+    assert "<td>CPU seconds</td>" in page
     kept = solved.save(tmp_path / "kept")
     assert json.loads((kept / "solution.json").read_text())["status"] == "finished"
     assert torch.load(kept / "network.pt").keys() == solved.network.state_dict().keys()
@@ -78,13 +82,39 @@ def test_a_solution_is_looked_at_and_kept(solved: Solution, tmp_path: Path) -> N
     grid = solved.grid(11)
     assert np.isnan(grid.values["u"][5, 5])  # in the hole
     assert grid.values["u"][1, 2] == pytest.approx(float(solved([[0.1, 0.2]])[0, 0]))
-    lines = grid.to_vtk(tmp_path / "a.vtk").read_text().splitlines()
-    assert lines[4] == "DIMENSIONS 11 11 1"
-    first = lines.index("LOOKUP_TABLE default") + 1
-    assert float(lines[first + 1 + 11 * 2]) == pytest.approx(grid.values["u"][1, 2])  # the first input runs fastest
     if "xarray" not in sys.modules:
         pytest.importorskip("xarray", reason="an optional extra")
     assert float(grid.to_xarray()["u"].sel(x=0.1, y=0.2, method="nearest")) == pytest.approx(grid.values["u"][1, 2])
+
+
+@pytest.mark.parametrize("suffix", ["vtk", "vtu"])
+@pytest.mark.parametrize("dimension", [1, 2, 3])
+def test_a_grid_is_written_for_paraview(dimension: int, suffix: str, tmp_path: Path) -> None:
+    names = ("x", "y", "z")[:dimension]
+    axes = {name: np.linspace(0, 1 + i, 4 + i) for i, name in enumerate(names)}
+    columns = np.meshgrid(*axes.values(), indexing="ij")
+    values = sum(10**i * column for i, column in enumerate(columns))
+    values[(0,) * dimension] = np.nan
+    path = Grid(axes, {}, {"u": values}).to_vtk(tmp_path / f"a.{suffix}")
+    mesh = meshio.read(path)
+    points, (block,) = mesh.points[:, :dimension], mesh.cells
+    inside = np.unique(block.data)
+    assert np.allclose(mesh.point_data["u"][inside], points[inside] @ 10.0 ** np.arange(dimension))
+    assert len(block.data) == math.prod(len(axis) - 1 for axis in axes.values()) - 1  # but for the one with a NaN
+    corners = points[block.data]
+    assert np.allclose(np.ptp(corners, axis=1), [axis[1] - axis[0] for axis in axes.values()])
+    # In VTK's order neighbours differ in one coordinate.
+    moved = np.abs(np.diff(corners, axis=1)) > 1e-9
+    assert (moved.sum(axis=2)[:, [i for i in range(corners.shape[1] - 1) if i != 3]] == 1).all()
+    with pytest.raises(InputError, match=r"written as \.vtk or \.vtu"):
+        Grid(axes, {}, {"u": values}).to_vtk(tmp_path / "a.txt")
+
+
+def test_without_meshio_the_package_to_install_is_named(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setitem(sys.modules, "meshio", None)
+    axis = np.linspace(0, 1, 3)
+    with pytest.raises(InputError, match=r"pip install 'dudx\[mesh\]'"):
+        Grid({"x": axis}, {}, {"u": axis}).to_vtk(tmp_path / "a.vtk")
 
 
 def test_a_few_large_values_do_not_hide_the_others() -> None:
@@ -96,14 +126,19 @@ def test_a_few_large_values_do_not_hide_the_others() -> None:
     assert high == pytest.approx(0.98, abs=0.01)
 
 
-def test_time_is_a_slider(tmp_path: Path) -> None:
+def test_time_is_animated(tmp_path: Path) -> None:
     domain = Box((0, 0), (1, 1)) * Interval(0, 1)
     conditions = [Initial(u=0.0), Dirichlet(u=0.0)]
     problem = Problem(lambda u: u.t - u.xx - u.yy - 1, ("x", "y", "t"), domain, conditions)
     network = MLP(3, 1, 4, 1).double()
     solution = Solution(problem, network, make_settings(problem, "auto"), {"epochs": 1})
     page = solution.save_html(tmp_path / "a.html", frames=3).read_text()
-    assert 'times = ["0", "0.5", "1"]' in page
+    assert page.count('] = "data:image/png;base64,') == 3  # the frames
+    assert 'type="range"' in page
+    assert 'title="Play"' in page
+    assert "://" not in page  # nothing is fetched
+    with pytest.raises(InputError, match="two frames or more"):
+        solution.save_html(tmp_path / "a.html", frames=1)
     solution.plot(tmp_path / "a.png")
 
 

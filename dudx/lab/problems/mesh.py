@@ -1,7 +1,8 @@
-"""A body in space from a file of triangles, STL or OBJ."""
+"""A body in space, read from an STL or OBJ file of triangles."""
 
 from __future__ import annotations
 
+import io
 import math
 from functools import cached_property
 from pathlib import Path
@@ -10,19 +11,18 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from dudx.errors import InputError
+from dudx.errors import InputError, first_line
 from dudx.lab.files import read_bytes
 from dudx.lab.problems.boundary_pieces import Piece
 from dudx.lab.problems.geometry import Shape
 from dudx.lab.problems.surfaces import Numbers, Surface
 
-#: Pairs of points and triangles that are looked at together, and cells along each axis of the grid that tells most
-#: points' side without a look at the triangles.
+#: Pairs of points and triangles per pass, and cells per axis of the grid of known distances.
 _PAIRS, _CELLS = 2**16, 16
 
 
 class Mesh(Shape):
-    """The inside of a closed surface of triangles.
+    """The inside of a closed surface of triangles. Needs trimesh.
 
     Args:
         file: an STL file, binary or text, or an OBJ file whose faces are flat polygons.
@@ -30,35 +30,15 @@ class Mesh(Shape):
 
     def __init__(self, file: str | Path):
         path = Path(file)
-        content = read_bytes(path)
-        reader = {".stl": _stl, ".obj": _obj}.get(path.suffix.lower())
-        if reader is None:
+        if path.suffix.lower() not in (".stl", ".obj"):
             raise InputError(f"A body is read from an .stl or .obj file; got {path.name!r}.")
-        try:
-            corners = np.asarray(reader(content), dtype=np.float64)
-        except (ValueError, IndexError, UnicodeDecodeError) as error:
-            raise InputError(f"{str(path)!r} cannot be read as {path.suffix}: {error}.") from error
-        if corners.ndim != 3 or corners.shape[1:] != (3, 3) or len(corners) < 4 or not np.isfinite(corners).all():
-            raise InputError(f"{str(path)!r} holds no body: four triangles of finite corners are the least.")
+        corners = _triangles_in(path)
         self.name = path.name
         areas = np.linalg.norm(np.cross(corners[:, 1] - corners[:, 0], corners[:, 2] - corners[:, 0]), axis=1)
         self.corners = torch.from_numpy(corners[areas > 0])  # (F, 3, 3)
         volume = float(torch.linalg.det(self.corners).sum() / 6)
         if volume < 0:
-            self.corners = self.corners.flip(1)  # normals are to point out
-        self._refuse_open(path)
-
-    def _refuse_open(self, path: Path) -> None:
-        """Each edge belongs to two triangles that run along it in opposite directions."""
-        low, high = self.corners.amin(dim=(0, 1)), self.corners.amax(dim=(0, 1))
-        places = ((self.corners - low) / (high - low).max() * 2**20).round().long()
-        codes = (places[..., 0] << 42) + (places[..., 1] << 21) + places[..., 2]
-        edges = {}
-        for a, b in ((0, 1), (1, 2), (2, 0)):
-            for pair in zip(codes[:, a].tolist(), codes[:, b].tolist(), strict=True):
-                edges[pair] = edges.get(pair, 0) + 1
-        if any(edges.get((b, a), 0) != count for (a, b), count in edges.items()):
-            raise InputError(f"The surface in {str(path)!r} is not closed, so that it has no inside.")
+            self.corners = self.corners.flip(1)  # normals point out of the body
 
     @property
     def bounds(self) -> tuple[Numbers, Numbers]:
@@ -76,7 +56,7 @@ class Mesh(Shape):
         return (Piece(self._surface, self, 0, 1.0, 1.0),)  # closed, with normals that point out
 
     def _distance(self, x: Tensor) -> Tensor:
-        """Exact near the surface; far from it at least as much as what is known from the grid."""
+        """Signed distance: exact near the surface, a lower bound of its size from the grid far away."""
         low, size, known = self._cells
         cell = ((x.double().cpu() - low) / size).floor().long()
         beyond = ((cell < 0) | (cell >= _CELLS)).any(dim=1)
@@ -89,7 +69,7 @@ class Mesh(Shape):
 
     @cached_property
     def _cells(self) -> tuple[Tensor, Tensor, Tensor]:
-        """The corner and the size of a grid's cells, and in each a bound of the distance; 0 where there is none."""
+        """Return a grid's lower corner, its cell size, and per cell a bound of the distance (0 if unknown)."""
         low, high = (torch.tensor(corner, dtype=torch.float64) for corner in self.bounds)
         size = (high - low) / _CELLS
         axes = [low[i] + size[i] * (torch.arange(_CELLS) + 0.5) for i in range(3)]
@@ -106,8 +86,36 @@ class Mesh(Shape):
         return f"Mesh({self.name!r})"
 
 
+def _triangles_in(path: Path) -> np.ndarray:
+    """Read the corners (F, 3, 3) of a closed surface."""
+    content = read_bytes(path)
+    try:
+        import trimesh
+    except ImportError as error:
+        raise InputError("trimesh is not installed, which reads bodies: pip install 'dudx[mesh]'.") from error
+    suffix = path.suffix.lower().removeprefix(".")
+    try:
+        surface = trimesh.load_mesh(io.BytesIO(content), file_type=suffix, process=False)
+        corners = np.array(surface.triangles, dtype=np.float64)
+    except Exception as error:  # trimesh lets through whatever a damaged file causes
+        raise InputError(f"{str(path)!r} cannot be read as .{suffix}: {first_line(error)}.") from error
+    if len(corners) < 4:
+        raise InputError(
+            f"{str(path)!r} cannot be read as .{suffix}: found {len(corners)} triangles, expected 4 or more."
+        )
+    if not np.isfinite(corners).all():
+        raise InputError(f"{str(path)!r} holds corners that are not finite.")
+    surface.apply_scale(1 / np.ptp(corners.reshape(-1, 3), axis=0).max())  # so that digits are relative to its size
+    surface.merge_vertices(merge_tex=True, merge_norm=True, digits_vertex=6)
+    # Each edge belongs to triangles that run along it in opposite directions.
+    along, against = (np.unique(edges, axis=0, return_counts=True) for edges in (surface.edges, surface.edges[:, ::-1]))
+    if not all(map(np.array_equal, along, against)):
+        raise InputError(f"The surface in {str(path)!r} is not closed, so it has no inside.")
+    return corners
+
+
 class Triangles:
-    """The surface of a body, all of it one piece."""
+    """The surface of a body as one piece of the boundary."""
 
     def __init__(self, name: str, corners: Tensor):
         self.name, self.corners = name, corners
@@ -123,18 +131,18 @@ class Triangles:
     def located(self, unit: Tensor) -> tuple[Tensor, Tensor]:
         chosen = torch.searchsorted(self.below, unit[:, 0].double().cpu()).clamp(max=len(self.areas) - 1)
         a, b, c = (self.corners[chosen, i].to(unit) for i in range(3))
-        root, share = unit[:, 1:2].sqrt(), unit[:, 2:3]  # even over a triangle
+        root, share = unit[:, 1:2].sqrt(), unit[:, 2:3]  # uniform over a triangle
         return a * (1 - root) + b * root * (1 - share) + c * root * share, self.normals[chosen].to(unit)
 
     def touches(self, points: Tensor, normals: Tensor, within: float) -> Tensor:
-        return torch.zeros(len(points), dtype=torch.bool, device=points.device)  # of one body there is nothing else
+        return torch.zeros(len(points), dtype=torch.bool, device=points.device)  # a body has one surface
 
     def __repr__(self) -> str:
         return f"the surface of {self.name}"
 
 
 def _signed(x: Tensor, corners: Tensor) -> Tensor:
-    """The distance to the nearest triangle, negative where all triangles together surround a point."""
+    """Return the distance to the nearest triangle, negative where the triangles surround the point."""
     a, b, c = (corners[:, i] - x[:, None] for i in range(3))  # (N, F, 3)
     la, lb, lc = a.norm(dim=2), b.norm(dim=2), c.norm(dim=2)
     # The solid angle of each triangle (van Oosterom and Strackee, 1983).
@@ -155,35 +163,9 @@ def _to_edges(a: Tensor, b: Tensor, c: Tensor) -> Tensor:
 
 
 def _to_planes(a: Tensor, b: Tensor, c: Tensor) -> Tensor:
-    """From a point right above or below a triangle; infinite for others."""
+    """Return the distance to each triangle's plane where the point projects into the triangle, else infinity."""
     normal = torch.linalg.cross(b - a, c - a)
     sides = [(torch.linalg.cross(end - start, -start) * normal).sum(2) for start, end in ((a, b), (b, c), (c, a))]
     above = torch.stack(sides).amin(dim=0) >= 0
     height = ((a * normal).sum(2) / normal.norm(dim=2)).abs()
     return torch.where(above, height, torch.inf)
-
-
-def _stl(content: bytes) -> np.ndarray:
-    count = int.from_bytes(content[80:84], "little")
-    if len(content) == 84 + 50 * count:
-        rows = np.frombuffer(content, np.dtype([("numbers", "<f4", (12,)), ("more", "<u2")]), count, 84)
-        return rows["numbers"][:, 3:].reshape(-1, 3, 3)
-    lines = content.decode("ascii").split("\n")
-    if not lines[0].lstrip().startswith("solid"):
-        raise ValueError("it is neither text nor as long as its number of triangles says")
-    corners = [[float(word) for word in line.split()[1:4]] for line in lines if line.lstrip().startswith("vertex")]
-    return np.array(corners).reshape(-1, 3, 3)
-
-
-def _obj(content: bytes) -> np.ndarray:
-    corners: list[list[float]] = []
-    triangles = []
-    for line in content.decode("utf-8").splitlines():
-        word, *numbers = line.split() or [""]
-        if word == "v":
-            corners.append([float(number) for number in numbers[:3]])
-        elif word == "f":
-            at = [int(number.split("/")[0]) for number in numbers]
-            at = [place - 1 if place > 0 else len(corners) + place for place in at]
-            triangles += [[corners[at[0]], corners[at[i]], corners[at[i + 1]]] for i in range(1, len(at) - 1)]
-    return np.array(triangles)

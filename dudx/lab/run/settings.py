@@ -16,6 +16,7 @@ from importlib import resources
 from pathlib import Path
 from typing import Annotated, Any, Literal, get_args
 
+import tomli_w
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from dudx.errors import InputError
@@ -273,19 +274,8 @@ def parsed(texts: Sequence[str], elsewhere: Iterable[str]) -> dict[str, Any]:
 
 
 def to_toml(settings: Settings) -> str:
-    """The settings as TOML, one key a line; settings that are None are left out."""
-    lines = []
-    for key, value in settings.model_dump().items():
-        if value is None:
-            continue
-        if isinstance(value, bool):
-            literal = str(value).lower()
-        elif isinstance(value, str):
-            literal = '"' + value.replace("\\", "\\\\").replace('"', '\\"') + '"'
-        else:
-            literal = repr(value)
-        lines.append(f"{key} = {literal}")
-    return "\n".join(lines) + "\n"
+    """Return the settings as TOML, one key per line, without those that are None."""
+    return tomli_w.dumps(settings.model_dump(exclude_none=True))
 
 
 def from_toml(text: str, where: str) -> Settings:

@@ -1,4 +1,4 @@
-"""Values on regular grids, and the formats that others read."""
+"""Values of a solution on regular grids, and their export to xarray and VTK."""
 
 from __future__ import annotations
 
@@ -14,15 +14,22 @@ from dudx.errors import InputError
 from dudx.lab import storage
 from dudx.lab.problems import Problem
 
-#: Grids have this many points at most; more inputs than three are held in the middle.
+#: The largest number of points and of axes; further inputs are held at their middle.
 _MOST, _AXES = 2_000_000, 3
+#: VTK's name of a grid cell and its corners in VTK's order, by the number of axes.
+_CELLS = {
+    1: ("line", [(0,), (1,)]),
+    2: ("quad", [(0, 0), (1, 0), (1, 1), (0, 1)]),
+    3: ("hexahedron", [(*corner, top) for top in (0, 1) for corner in ((0, 0), (1, 0), (1, 1), (0, 1))]),
+}
 
 
 class Solved(Protocol):
-    """What is asked of a solution to look at it."""
+    """The parts of a solution that grids and pictures need."""
 
     problem: Problem
     result: dict[str, Any]
+    history: list[Mapping[str, str]]
 
     @property
     def estimate(self) -> float | None: ...
@@ -40,16 +47,16 @@ class Grid:
 
     #: The coordinates along each axis of the grid, by the name of the input.
     axes: Mapping[str, np.ndarray]
-    #: Inputs that are held, and where.
+    #: The values of the inputs that are held constant.
     held: Mapping[str, float]
     values: Mapping[str, np.ndarray]
 
     def arrays(self) -> dict[str, np.ndarray]:
-        """Coordinates and values by name, for numpy's files."""
+        """Return coordinates and values by name, for `numpy.savez`."""
         return {**self.axes, **self.values}
 
     def to_xarray(self) -> Any:
-        """The same as an `xarray.Dataset`, with xarray installed."""
+        """Return the grid as an `xarray.Dataset`. Needs xarray."""
         try:
             import xarray  # type: ignore[import-not-found]
         except ImportError as error:
@@ -57,33 +64,36 @@ class Grid:
         return xarray.Dataset({n: (tuple(self.axes), v) for n, v in self.values.items()}, dict(self.axes))
 
     def to_vtk(self, path: str | Path) -> Path:
-        """A file that ParaView reads: structured points, in two or three dimensions."""
+        """Write a .vtk or .vtu file for ParaView, without the cells outside of the domain. Needs meshio."""
         place = Path(path)
-        if place.suffix != ".vtk":
-            raise InputError(f"A grid is written as .vtk; got {place.name!r}.")
-        axes = list(self.axes.values())
-        shape = [len(axis) for axis in axes] + [1] * (3 - len(axes))
-        start = [float(axis[0]) for axis in axes] + [0.0] * (3 - len(axes))
-        steps = [float(axis[1] - axis[0]) for axis in axes] + [1.0] * (3 - len(axes))
-        lines = ["# vtk DataFile Version 3.0", ", ".join(self.axes), "ASCII", "DATASET STRUCTURED_POINTS"]
-        lines += [f"{word} {' '.join(map(repr, numbers))}" for word, numbers in (
-            ("DIMENSIONS", shape), ("ORIGIN", start), ("SPACING", steps))]  # fmt: skip
-        lines.append(f"POINT_DATA {int(np.prod(shape))}")
-        for name, values in self.values.items():
-            # The first coordinate runs fastest.
-            numbers = "\n".join(map(repr, values.T.reshape(-1).tolist()))
-            lines += [f"SCALARS {name} double 1", "LOOKUP_TABLE default", numbers]
-        storage.write_text(place, "\n".join(lines) + "\n")
+        kind = {".vtk": "vtk42", ".vtu": "vtu"}.get(place.suffix)
+        if kind is None:
+            raise InputError(f"A grid is written as .vtk or .vtu; got {place.name!r}.")
+        try:
+            import meshio
+        except ImportError as error:
+            raise InputError("meshio is not installed, which writes grids: pip install 'dudx[mesh]'.") from error
+        coordinates = np.stack(np.meshgrid(*self.axes.values(), indexing="ij"), axis=-1)
+        shape, dimension = coordinates.shape[:-1], len(self.axes)
+        points = np.pad(coordinates.reshape(-1, dimension), ((0, 0), (0, 3 - dimension)))
+        values = {name: array.reshape(-1) for name, array in self.values.items()}
+        lowest = np.arange(len(points)).reshape(shape)[(slice(None, -1),) * dimension].reshape(-1, 1)
+        name, corners = _CELLS[dimension]
+        cells = lowest + np.array([np.ravel_multi_index(corner, shape) for corner in corners])
+        inside = np.isfinite(np.stack(list(values.values()))).all(axis=0)
+        mesh = meshio.Mesh(points, [(name, cells[inside[cells].all(axis=1)])], point_data=values)
+        with storage.atomic(place) as temporary:
+            meshio.write(temporary, mesh, file_format=kind)
         return place
 
 
 def grid(solution: Solved, n: int, at: Mapping[str, float]) -> Grid:
-    """Values on a grid of n points an axis, over the first three inputs that are not held.
+    """Evaluate a solution on a grid of n points per axis, over the first three inputs that are not held.
 
     Args:
-        solution: what is asked.
-        n: points along each axis.
-        at: inputs that are held, and where; further ones are held in the middle.
+        solution: the solution to evaluate.
+        n: points per axis.
+        at: the inputs to hold constant, and their values; inputs beyond the third axis are held at their middle.
     """
     problem = solution.problem
     if strangers := [name for name in at if name not in problem.inputs]:
@@ -91,7 +101,7 @@ def grid(solution: Solved, n: int, at: Mapping[str, float]) -> Grid:
     low, high = problem.domain.bounds
     free = [name for name in problem.inputs if name not in at][:_AXES]
     if not free or n < 2 or n ** len(free) > _MOST:
-        raise InputError(f"A grid has 2 points an axis or more, and {_MOST} in all at most; got n = {n}.")
+        raise InputError(f"A grid has 2 points per axis or more and at most {_MOST} points; got n = {n}.")
     middle = {name: (a + b) / 2 for name, a, b in zip(problem.inputs, low, high, strict=True)}
     held = {name: float(at.get(name, middle[name])) for name in problem.inputs if name not in free}
     axes = {name: np.linspace(low[i], high[i], n) for i, name in enumerate(problem.inputs) if name in free}
@@ -99,7 +109,7 @@ def grid(solution: Solved, n: int, at: Mapping[str, float]) -> Grid:
     columns = dict(zip(axes, (part.reshape(-1) for part in mesh), strict=True))
     x = np.stack([columns.get(name, np.full(mesh[0].size, held.get(name, 0.0))) for name in problem.inputs], axis=1)
     values = solution(x)
-    # The outermost points are on the boundary, and outside of it by rounding.
+    # The outermost points are on the boundary, or outside of it by rounding.
     inside = problem.domain.signed_distance(torch.from_numpy(x)).numpy() <= 1e-9 * float(np.abs(x).max())
     values[~inside] = np.nan
     shaped = {name: values[:, i].reshape(mesh[0].shape) for i, name in enumerate(problem.names)}

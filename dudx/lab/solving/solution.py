@@ -111,10 +111,10 @@ class Solution:
         return picture(self, None if path is None else Path(path), reference)
 
     def save_html(self, path: str | Path, frames: int = 21) -> Path:
-        """One page without any other file: the solution, with time as a slider, the training and the numbers."""
-        from dudx.lab.solving.page import page
+        """Write one page that needs no other file: the solution animated over time, the training, the numbers."""
+        from dudx.lab.solving.html_page import write_page
 
-        return page(self, Path(path), frames)
+        return write_page(self, Path(path), frames)
 
     def save(self, folder: str | Path) -> Path:
         """Keep everything in a folder: the network, arrays on a grid, numbers, settings, a picture."""
