@@ -22,7 +22,6 @@ from dudx.engines.nodal.cloud import Cloud
 from dudx.engines.nodal.spectral import Spectral
 from dudx.engines.per_sample import PerSampleAD
 from dudx.engines.separated import Separated
-from dudx.engines.stein import Stein
 from dudx.engines.stochastic_taylor import STDE
 from dudx.engines.taylor.rule_table import taylor_rule
 from dudx.engines.taylor.taylor_engine import Taylor
@@ -91,7 +90,6 @@ __all__ = [
     "Separated",
     "SlowRuleWarning",
     "Spectral",
-    "Stein",
     "StepNotSetError",
     "Taylor",
     "UnsupportedError",

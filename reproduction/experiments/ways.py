@@ -14,8 +14,8 @@ from dudx.lab.problems.geometry import Box, Cylinder
 from reproduction.experiments.small import Task
 
 #: How far from the boundary automatic differentiation takes over, and the distance of CAN's neighbours, by the
-#: domain's size; how far Stein's identity smooths, and with how few samples, since rows are what it costs.
-_NEAR, _NEIGHBOURS, _SMOOTHED, _SAMPLES = 0.05, 0.02, 0.05, 8
+#: domain's size.
+_NEAR, _NEIGHBOURS = 0.05, 0.02
 
 
 def _everywhere(task: Task) -> str:
@@ -105,13 +105,12 @@ WAYS: dict[str, Way] = {
     "separated": Way("Separated", lambda task, g: _separated(task), _no_box, own_points=True, separable=True),
     "separable": Way("Taylor, separable network", lambda task, g: dudx.Taylor(), separable=True),
     "stde": Way("STDE", lambda task, g: dudx.STDE(samples=1, generator=g)),
-    "stein": Way("Stein", lambda task, g: dudx.Stein(_SMOOTHED * _size(task), _SAMPLES, generator=g)),
 }
 
 #: What a reader has to know of them.
 NOTE = (
     f"eFD inside never looks outside of the domain; Where takes AD near the boundary, within {_NEAR:g} of the domain's "
-    "size, and FD elsewhere; ByAxis takes AD along the last axis, FD along the others; STDE has one sample a point, "
-    f"Stein {_SAMPLES}. Cloud, Spectral and Separated have points of their own, as many as the others, that stay, and "
+    "size, and FD elsewhere; ByAxis takes AD along the last axis, FD along the others; STDE has one sample a "
+    "point. Cloud, Spectral and Separated have points of their own, as many as the others, that stay, and "
     "AD for the conditions. A separable network has other parameters and as many products as the other one is wide."
 )

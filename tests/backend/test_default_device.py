@@ -15,7 +15,7 @@ from dudx.lab.run.settings import make_settings
 from dudx.lab.run.training import train
 from dudx.optim import LevenbergMarquardt, SelfScaledBroyden
 
-ENGINES = {**every_engine(0.02, 4), "STDE": dudx.STDE(4), "Stein": dudx.Stein(0.1, 64)}
+ENGINES = {**every_engine(0.02, 4), "STDE": dudx.STDE(4)}
 HEAT = Residual(lambda u, x, y: u.y - torch.sin(x) * u.xx, ("x", "y"))
 NORM = nn.Sequential(nn.Linear(2, 8), nn.BatchNorm1d(8), nn.Tanh(), nn.Linear(8, 1)).double()
 

@@ -7,7 +7,7 @@ from fractions import Fraction
 
 import pytest
 import torch
-from helpers import SMOOTH, Counted, Function, Sine, mlp, parameter_gradients, points
+from helpers import SMOOTH, Function, Sine, mlp, parameter_gradients, points
 from operator_cases import vectors
 
 from dudx import (
@@ -19,7 +19,6 @@ from dudx import (
     InputError,
     Laplacian,
     Residual,
-    Stein,
     Taylor,
     UnsupportedError,
     evaluate,
@@ -116,69 +115,12 @@ def test_each_call_draws_anew_and_slices_are_sized_without_drawing():
     assert pickle.loads(pickle.dumps(STDE(4))) == STDE(4)
 
 
-# -- Stein -----------------------------------------------------------------------------------------------------------
-
-
-def smoothed(f, sigma):
-    """The closed form of a product of sines that is averaged over a normal distribution."""
-    (((c, factors),),) = f.outputs
-    shrink = math.exp(-sum(s.a**2 for s in factors) * sigma**2 / 2)
-    return Function((((c * shrink, factors),),))
-
-
-WAVE = Function((((1.0, (Sine(1.3, 0.4), Sine(0.9, 1.1))),),))
-
-
-@pytest.mark.parametrize("sigma", [0.1, 0.6])
-def test_the_estimate_is_that_of_the_smoothed_function(sigma):
-    point = points(1, 2)
-    many = point.expand(2000, 2).contiguous()
-    v = torch.tensor([[0.5, -1.2]], dtype=torch.float64).expand_as(many)
-    g = smoothed(WAVE, sigma)
-    at = point.expand(1, 2)
-    requests = {
-        D(0): g.partial(at, 0),
-        D(0, 1): g.partial(at, 0, 1),
-        Laplacian(): g.laplacian(at),
-        D(0, 0, 1): g.partial(at, 0, 0, 1),
-        Along(v, 2): g.along(at, v[:1], 2),
-        Along(v): g.along(at, v[:1], 1),
-    }
-    engine = Stein(sigma, 16, torch.Generator().manual_seed(0))
-    for operator, truth in requests.items():
-        draws = evaluate(WAVE, many, operator, engine)
-        standard_error = draws.std() / len(many) ** 0.5
-        assert (draws.mean() - truth).abs() < 4.5 * standard_error, operator
-        # The mean of all draws is known well enough to tell the smoothed derivative from another.
-        assert standard_error < 0.15 * (1 + truth.abs())
-    value, both = evaluate(WAVE, many[:3], [D(), 2 * D() + D(0)], engine)
-    torch.testing.assert_close(value, WAVE(many[:3]))
-    assert both.shape == (3, 1)
-
-
-def test_stein_is_one_pass_and_differentiable_in_the_parameters():
-    model, x = Counted(mlp(outputs=2)), points(5, 2)
-    engine = Stein(0.1, 8, torch.Generator().manual_seed(0), coupled="ignore")
-    value = evaluate(model, x, D(0), engine)
-    assert model.rows == [17 * 5]
-    assert engine.rows(x, [D(0)]).at_once == 17
-    z = torch.randn(8, 5, 2, generator=torch.Generator().manual_seed(0)).double()
-    by_hand = sum((model(x + 0.1 * one) - model(x - 0.1 * one)) / 0.2 * one[:, :1] for one in z) / 8
-    torch.testing.assert_close(value, by_hand)
-    gradients = [parameter_gradients(v.square().mean(), model) for v in (value, by_hand)]
-    torch.testing.assert_close(*gradients)
-    assert pickle.loads(pickle.dumps(Stein(0.1))) == Stein(0.1)
-
-
 @pytest.mark.parametrize(
     ("make", "message"),
     [
         (lambda: STDE(0), "1 or more"),
         (lambda: STDE(inner="taylor"), "an engine such as"),
         (lambda: STDE(1).estimated(torch.sin, points(3, 2), [D(0)]), "two or more"),
-        (lambda: Stein(-1.0), "positive"),
-        (lambda: Stein(0.1, 0), "1 or more"),
-        (lambda: Stein(0.1, generator=3), "torch.Generator"),
     ],
 )
 def test_what_cannot_be_is_one_sentence(make, message):
@@ -189,8 +131,7 @@ def test_what_cannot_be_is_one_sentence(make, message):
 def test_nothing_is_made_on_another_device():
     x = torch.empty(3, 40, dtype=torch.float64, device="meta")
     model = mlp(40).to("meta")
-    for engine in (STDE(4), Stein(0.1, 4)):
-        assert evaluate(model, x, D(0) + Laplacian(), engine).device.type == "meta"
+    assert evaluate(model, x, D(0) + Laplacian(), STDE(4)).device.type == "meta"
 
 
 def test_meeting_a_network_of_many_variables_takes_no_stream_for_each_of_them():

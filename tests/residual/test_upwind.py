@@ -6,7 +6,7 @@ import torch
 from helpers import EXACT, SMOOTH, mlp, parameter_gradients, points, rms
 
 import dudx
-from dudx import CAN, EFD, FD, SFD, Cloud, D, InputError, Residual, Stein, Taylor, UnsupportedError, evaluate
+from dudx import CAN, EFD, FD, SFD, Cloud, D, InputError, Residual, Taylor, UnsupportedError, evaluate
 
 X = points(40, 2)
 #: Engines that can look one way, by their step.
@@ -147,8 +147,6 @@ def test_refusals():
     model = mlp(2, 1)
     with pytest.raises(UnsupportedError, match="Cloud cannot look one way"):
         upwind(model, X, Cloud())
-    with pytest.raises(UnsupportedError, match="Stein cannot look one way"):
-        upwind(model, X, Stein(0.1, 4))
     with pytest.raises(InputError, match="side= or inside="):
         upwind(model, X, FD(0.1, inside=lambda x: x.abs().amax(1) - 16))
     with pytest.raises(InputError, match="Only outputs of the network"):
