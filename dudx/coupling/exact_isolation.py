@@ -13,8 +13,7 @@ from torch.utils.checkpoint import checkpoint
 from dudx.backend.differentiable_kernels import WrittenOut
 from dudx.backend.torch_classes import BatchNorm
 from dudx.coupling.isolated import Isolated
-from dudx.engines.taylor.inplace import constant
-from dudx.engines.taylor.jet import Jet
+from dudx.engines.taylor.jet import Jet, constant
 from dudx.engines.taylor.stream_layout import Layout
 from dudx.network import model_checks
 from dudx.network.model_checks import Model

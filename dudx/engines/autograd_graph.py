@@ -74,8 +74,8 @@ def refuse_what_is_hidden(u: Tensor, order: int) -> None:
     if found is not None and order > 1:
         raise UnsupportedError(
             f"This network has a fused kernel ({found}) that cannot be written out, as in a traced, scripted or "
-            "exported module; its second derivative would have a wrong gradient. Use the module it was made of, "
-            "dudx.Taylor() if it can, or differences: dudx.FD().calibrated(model, x, operators, "
+            "exported module; its second derivative would have a wrong gradient. Use the original module, "
+            "dudx.Taylor() for an exported one, or differences: dudx.FD().calibrated(model, x, operators, "
             "reference='differences')."
         )
 

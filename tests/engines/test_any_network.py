@@ -16,7 +16,7 @@ from torch.utils.checkpoint import checkpoint
 
 import dudx
 from dudx import AD, D, Taylor, UnsupportedError, evaluate
-from dudx.engines.taylor import nested_forward
+from dudx.engines.taylor import derivative_methods, directional_derivatives
 
 OPERATORS = [D(), D(0), D(0, 0) + D(1, 1), D(0, 0, 1)]
 
@@ -59,19 +59,53 @@ class Branching(nn.Module):
         return self.b(h)
 
 
+def sine_wave(x: Tensor) -> Tensor:
+    return torch.sin(x[:, :1] * x[:, 1:]) + x[:, :1] ** 3
+
+
 def plain(kind: str) -> nn.Module:
     torch.manual_seed(0)
     return mlp() if kind == "tanh" else Branching().double()
 
 
-@pytest.mark.parametrize("kind", ["tanh", "branching"])
-@pytest.mark.parametrize(
+SCRIPTED = pytest.mark.parametrize(
     "made", [torch.jit.script, lambda m: torch.jit.trace(m, points(5, 2))], ids=["script", "trace"]
 )
-def test_scripted_and_traced_modules_run_by_their_graph(kind: str, made: Callable[[nn.Module], Any]) -> None:
-    model = plain(kind)
+
+
+@SCRIPTED
+def test_scripted_and_traced_modules_are_differentiated_as_a_whole(made: Callable[[nn.Module], Any]) -> None:
+    model = plain("tanh")
     # Several times, as the interpreter rewrites graphs when it has seen them run.
     assert_like(made(model), model, points(5, 2), list(model.parameters()), times=3)
+
+
+@SCRIPTED
+def test_scripted_modules_with_fused_kernels_are_refused_with_the_remedy(made: Callable[[nn.Module], Any]) -> None:
+    with pytest.raises(dudx.UnsupportedError, match=r"fused kernel .* Use the original module"):
+        evaluate(made(plain("branching")), points(5, 2), OPERATORS, Taylor(coupled="ignore"))
+
+
+def test_a_network_with_a_scripted_part_is_differentiated_as_a_whole() -> None:
+    inner = plain("tanh")
+
+    class Outer(nn.Module):
+        def __init__(self, inner: nn.Module) -> None:
+            super().__init__()
+            self.inner = inner
+
+        def forward(self, x: Tensor) -> Tensor:
+            return self.inner(torch.sin(x)) * x[:, :1]
+
+    hidden = {"network": torch.jit.script(inner)}
+    for model in (Outer(torch.jit.script(inner)), lambda x: hidden["network"](torch.sin(x)) * x[:, :1]):
+        assert_like(model, Outer(inner), points(5, 2), list(inner.parameters()), times=3)
+
+
+def test_a_scripted_function_is_differentiated_as_a_whole() -> None:
+    amplitude = torch.rand(1, dtype=torch.float64, requires_grad=True)
+    made = torch.jit.script(sine_wave)
+    assert_like(lambda x: amplitude * made(x), lambda x: amplitude * sine_wave(x), points(5, 2), [amplitude], times=3)
 
 
 @pytest.mark.parametrize("kind", ["tanh", "branching"])
@@ -236,9 +270,10 @@ def test_the_hint_is_given_once() -> None:
 
 def test_rounding_of_single_precision_is_not_taken_for_a_wrong_formula() -> None:
     """The second derivative of a running product divides by its factors, of which some are small."""
-    known = {key: nested_forward._known.pop(key) for key in list(nested_forward._known) if "cumprod" in str(key)}
+    methods = directional_derivatives._known
+    known = {key: methods.pop(key) for key in list(methods) if "cumprod" in str(key)}
     x = torch.rand(1024, 16, generator=torch.Generator().manual_seed(0))
     evaluate(partial(torch.cumprod, dim=1), x, dudx.Laplacian(), Taylor())
-    ways = {way for key, way in nested_forward._known.items() if "cumprod" in str(key)}
-    nested_forward._known.update(known)
-    assert ways == {nested_forward._forward_batched}
+    found = {method for key, method in methods.items() if "cumprod" in str(key)}
+    methods.update(known)
+    assert found == {derivative_methods.forward_batched}

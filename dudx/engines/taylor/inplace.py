@@ -1,13 +1,10 @@
-"""Writing into jets: in place, through views, into parts; and into tensors that were none before.
+"""Writing into jets, their parts and views, and into plain tensors that become jets by it.
 
-A jet's tensors are never changed: what is written to gets others. So a view knows what it is a view of and how it is
-made of that, and where one of the two is written to, all that share its memory are made anew.
+Plain tensors that a network writes jets into are replaced by shadows, jets that functions receive in their place.
 """
 
 from __future__ import annotations
 
-import weakref
-from collections.abc import Callable
 from contextvars import ContextVar
 from typing import Any
 
@@ -15,33 +12,19 @@ import torch
 from torch import Tensor
 from torch.overrides import TorchFunctionMode
 
-from dudx.engines.taylor.jet import Jet, NotFollowedError
+from dudx.engines.taylor.containers import flattened, mapped
+from dudx.engines.taylor.jet import Jet, NotFollowedError, View, constant
 from dudx.engines.taylor.rule_table import taylor_rule
-from dudx.engines.taylor.torch_derivatives import flattened, rebuilt
-
-View = Callable[[Tensor], Tensor]
 
 
 class PlainTensorWrittenError(NotFollowedError):
-    """A jet is to be written into a plain tensor, of which others would not know that it has derivatives now."""
-
-
-def constant(layout_of: Jet, value: Any) -> Jet:
-    """A number or tensor as a jet whose derivatives are all zero."""
-    # A tensor keeps its precision, which torch would take into account; a number has none.
-    dtype = value.dtype if isinstance(value, Tensor) else layout_of.dtype
-    tensor = torch.as_tensor(value, dtype=dtype, device=layout_of.device)
-    return Jet(layout_of.layout, tensor, tensor.new_zeros(()).expand(layout_of.layout.streams, *tensor.shape))
-
-
-# -- views -----------------------------------------------------------------------------------------------------------
+    """A jet is written into a plain tensor while plain tensors have no shadows."""
 
 
 def noted(result: Jet, jet: Jet, view: View) -> Jet:
-    """The result of a function of one jet, which knows from now on if it shares the memory of that."""
+    """Return the result of a function of one jet, registered as a view if it shares the memory of the jet."""
     if _share_memory(result.value, jet.value):
-        result.origin = (jet, view)
-        jet.views = [*(known for known in jet.views or () if known() is not None), weakref.ref(result)]
+        jet.viewed_by(result, view)
     return result
 
 
@@ -51,63 +34,15 @@ def _share_memory(a: Tensor, b: Tensor) -> bool:
     if a is b or a._is_view():
         try:
             return a.untyped_storage().data_ptr() == b.untyped_storage().data_ptr()
-        except (RuntimeError, NotImplementedError):  # inside of transforms tensors have no memory to look at
+        except (RuntimeError, NotImplementedError):  # tensors inside transforms have no memory of their own
             return True
     return a.is_inference() and a.untyped_storage().data_ptr() == b.untyped_storage().data_ptr()
 
 
-def rewritten(jet: Jet, content: Any) -> Jet:
-    """The same jet with another content, which all who share its memory see as well."""
-    content = content if isinstance(content, Jet) else constant(jet, content)
-    if torch.broadcast_shapes(content.shape, jet.shape) != jet.shape:
-        raise RuntimeError(
-            f"output with shape {list(jet.shape)} doesn't match the broadcast shape "
-            f"{list(torch.broadcast_shapes(content.shape, jet.shape))}"
-        )
-    if content.shape != jet.shape or content.dtype != jet.dtype:
-        content = _part_written(jet, lambda whole: whole, content)
-    root = jet
-    _put(root, content)
-    while root.origin is not None:
-        base, view = root.origin
-        _put(base, _part_written(base, view, root))
-        root = base
-    _refresh(root)
-    return jet
-
-
-def _put(jet: Jet, content: Jet) -> None:
-    jet.value, jet.parts, jet._version = content.value, content.parts, jet._version + 1
-
-
-def _part_written(jet: Jet, part: View, content: Any) -> Jet:
-    """The jet with a part of it replaced, as a new one."""
-    content = content if isinstance(content, Jet) else constant(jet, content)
-
-    def written(whole: Tensor, new: Tensor) -> Tensor:
-        whole = whole.clone(memory_format=torch.contiguous_format)
-        part(whole).copy_(new)
-        return whole
-
-    return Jet(jet.layout, written(jet.value, content.value), torch.func.vmap(written)(jet.full(), content.full()))
-
-
-def _refresh(root: Jet) -> None:
-    for known in root.views or ():
-        view = known()
-        if view is not None and view.origin is not None:
-            make = view.origin[1]
-            _put(view, Jet(root.layout, make(root.value), torch.func.vmap(make)(root.full())))
-            _refresh(view)
-
-
-# -- plain tensors that are written to -------------------------------------------------------------------------------
-
-
 class Shadows(TorchFunctionMode):
-    """While it lasts, a plain tensor into which a jet is written has a jet for a shadow, which functions get instead.
+    """Mode in which a plain tensor that a jet was written into has a jet, its shadow, that functions receive instead.
 
-    A tensor that shares memory with one that has a shadow is a view of this shadow.
+    A tensor that shares memory with a tensor that has a shadow is treated as a view of this shadow.
     """
 
     def __init__(self) -> None:
@@ -126,13 +61,13 @@ class Shadows(TorchFunctionMode):
     def __torch_function__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         given = (tuple(args), dict(kwargs or {}))
         if self.known:
-            given = rebuilt(given, iter([self.of(leaf) for leaf in flattened(given)]))
+            given = mapped(given, self.of)
         if any(isinstance(leaf, Jet) for leaf in flattened(given)):
             return Jet.__torch_function__(function, (), *given)
         return function(*given[0], **given[1])
 
     def of(self, value: Any) -> Any:
-        """A tensor's shadow if it has one, else what was given."""
+        """Return the shadow of a tensor if it has one, otherwise the value itself."""
         if not isinstance(value, Tensor) or type(value) is Jet:
             return value
         found = self.known.get(id(_root(value)))
@@ -146,13 +81,12 @@ class Shadows(TorchFunctionMode):
         def part(whole: Tensor) -> Tensor:
             return torch.as_strided(whole, size, stride, offset)
 
-        made = Jet(root.layout, part(root.value), torch.func.vmap(part)(root.full().contiguous()))
-        made.origin = (root, part)
-        root.views = [*(known for known in root.views or () if known() is not None), weakref.ref(made)]
-        return made
+        view = Jet(root.layout, part(root.value), torch.func.vmap(part)(root.full().contiguous()))
+        root.viewed_by(view, part)
+        return view
 
     def shadow(self, tensor: Tensor, like: Jet) -> Jet:
-        """The jet in place of a plain tensor that is about to be written to."""
+        """Return the shadow of a plain tensor that is about to be written to; create it if there is none."""
         root = _root(tensor)
         if not root.is_contiguous() or (root.requires_grad and root.is_leaf):
             raise NotFollowedError("Taylor cannot follow a network that writes into one of its parameters.")
@@ -169,30 +103,30 @@ def _root(tensor: Tensor) -> Tensor:
 
 
 def writable(target: Any, like: Jet) -> Jet:
-    """What is written to, as a jet."""
+    """Return the jet to write to: the target itself, or its shadow if it is a plain tensor."""
     if isinstance(target, Jet):
         return target
     shadows = _shadows.get()
     if shadows is None:
-        raise PlainTensorWrittenError("Taylor has to run a network again that writes into tensors of its own.")
+        raise PlainTensorWrittenError("Taylor must run a network again that writes into tensors it has created.")
     return shadows.shadow(target, like)
 
 
 def shadow_of(value: Any) -> Any:
-    """A tensor's shadow if it has one, else what was given."""
+    """Return the shadow of a tensor if it has one, otherwise the value itself."""
     shadows = _shadows.get()
     return value if shadows is None else shadows.of(value)
 
 
 def write(target: Any, content: Any, like: Jet) -> Jet:
-    """Write into a jet, or into a plain tensor while its shadow takes the place of it."""
-    jet = rewritten(writable(target, like), content)
-    _seen_by_others(target, jet)
+    """Write into a jet, or into the shadow of a plain tensor and into the tensor itself."""
+    jet = writable(target, like).become(content)
+    _write_value(target, jet)
     return jet
 
 
-def _seen_by_others(target: Any, jet: Jet) -> None:
-    """What is written into a plain tensor is there, for instance in a buffer, also after the network has run."""
+def _write_value(target: Any, jet: Jet) -> None:
+    """Write the value into a plain tensor, such as a buffer, that may be read after the network has run."""
     if isinstance(target, Tensor) and not target.requires_grad:
         with torch.no_grad():
             target.copy_(jet.value)
@@ -200,9 +134,9 @@ def _seen_by_others(target: Any, jet: Jet) -> None:
 
 @taylor_rule(Tensor.__setitem__)
 def assign(target: Any, key: Any, value: Any) -> None:
-    """What target[key] = value does; of jets in the key only the values matter, which move in jumps."""
+    """Run target[key] = value. Of jets in the key only the values matter."""
     like = next(leaf for leaf in flattened((target, value, key)) if isinstance(leaf, Jet))
-    key = rebuilt(key, iter([k.value if isinstance(k, Jet) else k for k in flattened(key)]))
+    key = mapped(key, lambda leaf: leaf.value if isinstance(leaf, Jet) else leaf)
     if not isinstance(target, Jet) and not isinstance(value, Jet):
         target[key] = value
         return
@@ -215,8 +149,5 @@ def assign(target: Any, key: Any, value: Any) -> None:
         return whole
 
     streams = torch.func.vmap(written)(jet.full(), content.full())
-    rewritten(jet, Jet(jet.layout, written(jet.value, content.value), streams))
-    _seen_by_others(target, jet)
-
-
-Jet.rewritten = rewritten
+    jet.become(Jet(jet.layout, written(jet.value, content.value), streams))
+    _write_value(target, jet)

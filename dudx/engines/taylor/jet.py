@@ -1,109 +1,98 @@
-"""Jets: a value together with derivatives of it, which a network takes for a tensor.
+"""Jets: a value with derivatives of it, which a network accepts in place of a tensor.
 
-A jet carries the value u and streams: derivatives L u, where L may be any linear combination of derivatives, collapsed
-into a single stream because the chain rule is linear in the highest of them,
+A jet holds the value u and streams. A stream is a derivative L u, where L may be any linear combination of derivatives:
+the chain rule is linear in the highest of them, so a combination is propagated as one stream,
 
     L φ(u) = φ'(u) L u + φ''(u) Σ c_ij ∂_i u ∂_j u + …
 
-so that the Laplacian in d variables takes d + 2 streams where the Hessian would take d². Which derivatives a request
-takes, `symbols` knows. All streams but the value are stacked on a leading axis: a linear layer is one product of
-matrices for all of them.
+The Laplacian in d variables takes d + 2 streams where the Hessian takes d². The module `symbols` computes which streams
+a request takes. All streams are stacked on a leading axis: a linear layer is one matrix product for all of them.
 """
 
 from __future__ import annotations
 
-import numbers
 import weakref
 from collections.abc import Callable
-from typing import Any, ClassVar
+from typing import Any
 
 import torch
 from torch import Tensor
 from torch.overrides import handle_torch_function
 
 from dudx.backend.active_modes import modes_active
+from dudx.engines.taylor.containers import flattened
+from dudx.engines.taylor.rule_table import RULES, NotCoveredError
 from dudx.engines.taylor.stream_layout import Layout
+from dudx.engines.taylor.tensor_operators import TensorOperators
 from dudx.errors import UnsupportedError
-
-#: Rules by torch function: what to do when an argument is a jet.
-RULES: dict[object, Callable[..., Any]] = {}
-
-
-class NotCoveredError(Exception):
-    """A rule does not know this variant of its function, which then takes the general way."""
 
 
 class NotFollowedError(UnsupportedError):
-    """Jets do not get through here; the network as a whole may still be differentiated."""
+    """Jets cannot pass a function; the network as a whole may still be differentiated."""
+
+
+class ScriptedError(NotFollowedError):
+    """Jets cannot pass a TorchScript module, in which forward-mode tangents are silently lost too."""
+
+
+#: A function of a base tensor that returns a view of it.
+View = Callable[[Tensor], Tensor]
 
 
 def _operator_rule(function: Any) -> Callable[..., Any] | None:
-    """The rule of an operator written in Python: torch.compile hands out copies of these, to be told by their names.
+    """Return the rule of an operator by its name: torch.compile passes copies of operators written in Python.
 
-    Of `jet - tensor` it makes Tensor.__rsub__(tensor, jet).
+    It turns `jet - tensor` into `Tensor.__rsub__(tensor, jet)`.
     """
     name = getattr(function, "__name__", "")
     return RULES[getattr(Tensor, name)] if name in ("__rsub__", "__rdiv__", "__rpow__", "__rmatmul__", "pow") else None
 
 
-def _called(function: Any, jet: Jet, *others: Any) -> Any:
-    """An operator, through torch's own dispatch while a mode looks on: it sees one call, not what the rule does."""
-    if not torch.compiler.is_compiling() and modes_active():
-        return handle_torch_function(function, (jet,), jet, *others)
-    return RULES[function](jet, *others)
+class Jet(TensorOperators):
+    """A value of shape (…) and its stacked streams of shape (S, …). A stream may have size 1 on an axis to broadcast.
 
+    The tensors of a jet are never changed in place; writing replaces them. A jet that is a view of another knows its
+    base, so that writing to one of them updates both.
+    """
 
-class Jet:
-    """A value (shape …) and its stacked streams (S, …), where a stream may have size 1 along an axis to broadcast."""
-
-    # Above Tensor, so that tensor * jet comes here; numpy's scalars would try to make an array of us.
+    # numpy's scalars would otherwise convert a jet to an array in `scalar * jet`.
     __array_ufunc__ = None
 
-    #: What is done where there is no rule, and where what is written to shares its memory: rooms above this one.
-    otherwise: ClassVar[Callable[[Any, Any, Any], Any]]
-    rewritten: ClassVar[Callable[[Jet, Jet], Jet]]
-
-    #: The jet that this one is a view of and how it is made of that one's tensors; and the views of this one.
-    origin: tuple[Jet, Callable[[Tensor], Tensor]] | None = None
+    #: For a view: the jet it is a view of, and the function that returns this view of that jet's tensors.
+    base: tuple[Jet, View] | None = None
+    #: Views of this jet.
     views: list[weakref.ref[Jet]] | None = None
 
     def __init__(self, layout: Layout, value: Tensor, *parts: Tensor):
         self.layout, self.value = layout, value
-        #: The streams in one stack or several: what nobody asks for is then not put together, nor differentiated.
+        #: The streams in one or more stacks. Stacks that nobody reads are neither joined nor differentiated.
         self.parts: tuple[Tensor, ...] = parts
         self._version = 0
-
-    def _become(self, other: Jet) -> Jet:
-        """What a tensor does in an operation in place: the same object with another content."""
-        if self.origin is not None or self.views is not None or type(other) is not Jet or other.shape != self.shape:
-            return Jet.rewritten(self, other)
-        self.value, self.parts, self._version = other.value, other.parts, self._version + 1
-        return self
 
     @property
     def streams(self) -> Tensor:
         """All streams in one stack."""
         if len(self.parts) == 1:
             return self.parts[0]
-        # Inside of vmap, where ensembles have it, torch compiles torch.cat for the sizes at hand.
+        # Inside vmap, as for ensembles, torch compiles torch.cat for fixed sizes only.
         each = torch.compiler.is_compiling()
         stack = torch.stack([one for part in self.parts for one in part]) if each else torch.cat(self.parts)
         self.parts = (stack,)
         return stack
 
     def stream(self, number: int) -> Tensor:
-        """One of the streams, of the value's shape."""
+        """Return one stream, expanded to the shape of the value."""
         for part in self.parts:
             if number < len(part):
                 return part[number].expand(self.value.shape)
             number -= len(part)
-        raise IndexError(f"A jet of {self.layout.streams} streams has none of this number.")
+        raise IndexError(f"A jet of {self.layout.streams} streams has no stream of this number.")
 
     def full(self) -> Tensor:
-        """The streams with every axis as long as the value's, and of its type."""
+        """Return the streams, expanded to the shape of the value and converted to its dtype."""
         return self.streams.expand(self.layout.streams, *self.value.shape).to(self.value.dtype)
 
-    # Rules are found by function; methods and operators are looked up as functions of Tensor.
+    # -- functions of torch --------------------------------------------------------------------------------------
 
     @classmethod
     def __torch_function__(cls, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
@@ -116,8 +105,9 @@ class Jet:
                 pass
             except TypeError as error:
                 if error.__traceback__ is None or error.__traceback__.tb_next is not None:
-                    raise  # a mistake in the rule itself, rather than arguments that it does not take
-        return Jet.otherwise(function, args, kwargs or {})
+                    raise  # an error inside the rule, rather than arguments that the rule does not accept
+        jet = next(leaf for leaf in flattened((args, kwargs or {})) if isinstance(leaf, Jet))
+        return jet.layout.without_rule(function, args, kwargs or {})
 
     def __getattr__(self, name: str) -> Any:
         if name.startswith("__"):
@@ -129,7 +119,7 @@ class Jet:
             return self._attribute(name)
 
         def method(*args: Any, **kwargs: Any) -> Any:
-            # Through torch's own dispatch, so that a mode such as the one that isolates samples sees the call.
+            # Through torch's dispatch if a mode is active, such as the one that isolates samples.
             if not torch.compiler.is_compiling() and modes_active():
                 return handle_torch_function(function, (self,), self, *args, **kwargs)
             return Jet.__torch_function__(function, (), (self, *args), kwargs)
@@ -137,11 +127,13 @@ class Jet:
         return method
 
     def _attribute(self, name: str) -> Any:
-        """What is known of the value, such as `is_cuda`; a tensor among it has derivatives of its own."""
+        """Return an attribute of the value, such as `is_cuda`. Attributes that are tensors are functions with rules."""
         found = getattr(self.value, name)
         if not isinstance(found, Tensor) or name == "data":
             return found
         return Jet.__torch_function__(getattr(Tensor, name).__get__, (), (self,))
+
+    # -- attributes that are read often, without torch's dispatch ------------------------------------------------
 
     @property
     def shape(self) -> torch.Size:
@@ -186,12 +178,12 @@ class Jet:
         return len(self.value)
 
     def __bool__(self) -> bool:
-        return bool(self.value)  # which way a network branches moves in jumps
+        return bool(self.value)  # a branch is constant between jumps
 
     def __float__(self) -> float:
         raise UnsupportedError(
-            "The network makes a Python number of a tensor, by float(x) or x.item(), and its derivatives would be "
-            "lost without a word; keep it a tensor, or use differences: dudx.FD()."
+            "The network converts a tensor to a Python number, by float(x) or x.item(), which would silently lose its "
+            "derivatives; keep it a tensor, or use differences: dudx.FD()."
         )
 
     __int__ = __complex__ = __index__ = __float__
@@ -199,108 +191,64 @@ class Jet:
     def __iter__(self) -> Any:
         return iter(self.unbind(0))
 
-    def __add__(self, other: Any) -> Any:
-        return _called(torch.add, self, other)
+    # -- writing, and views --------------------------------------------------------------------------------------
 
-    __radd__ = __add__
-
-    def __sub__(self, other: Any) -> Any:
-        return _called(torch.sub, self, other)
-
-    def __rsub__(self, other: Any) -> Any:
-        return _called(Tensor.__rsub__, self, other)
-
-    def __neg__(self) -> Any:
-        return _called(torch.neg, self)
-
-    def __pos__(self) -> Jet:
+    def become(self, content: Any) -> Jet:
+        """Replace the content, as an operation in place does on a tensor; all views of the same memory follow."""
+        content = content if isinstance(content, Jet) else constant(self, content)
+        if self.base is not None or self.views is not None or content.shape != self.shape:
+            return self._write(content)
+        self._put(content)
         return self
 
-    def __mul__(self, other: Any) -> Any:
-        return _called(torch.mul, self, other)
+    def viewed_by(self, view: Jet, function: View) -> None:
+        """Register another jet as the view of this jet that the function returns."""
+        view.base = (self, function)
+        self.views = [*(known for known in self.views or () if known() is not None), weakref.ref(view)]
 
-    __rmul__ = __mul__
+    def with_part(self, part: View, content: Jet) -> Jet:
+        """Return a new jet like this one with other content in the part that the function returns."""
 
-    def __truediv__(self, other: Any) -> Any:
-        return _called(torch.div, self, other)
+        def written(whole: Tensor, new: Tensor) -> Tensor:
+            whole = whole.clone(memory_format=torch.contiguous_format)
+            part(whole).copy_(new)
+            return whole
 
-    def __rtruediv__(self, other: Any) -> Any:
-        return _called(Tensor.__rtruediv__, self, other)
+        streams = torch.func.vmap(written)(self.full(), content.full())
+        return Jet(self.layout, written(self.value, content.value), streams)
 
-    def __pow__(self, other: Any) -> Any:
-        return _called(torch.pow, self, other)
+    def _put(self, content: Jet) -> None:
+        self.value, self.parts, self._version = content.value, content.parts, self._version + 1
 
-    def __rpow__(self, other: Any) -> Any:
-        return _called(Tensor.__rpow__, self, other)
+    def _write(self, content: Jet) -> Jet:
+        if torch.broadcast_shapes(content.shape, self.shape) != self.shape:
+            raise RuntimeError(
+                f"output with shape {list(self.shape)} doesn't match the broadcast shape "
+                f"{list(torch.broadcast_shapes(content.shape, self.shape))}"
+            )
+        if content.shape != self.shape or content.dtype != self.dtype:
+            content = self.with_part(lambda whole: whole, content)
+        root = self
+        root._put(content)
+        while root.base is not None:
+            base, view = root.base
+            base._put(base.with_part(view, root))
+            root = base
+        root._refresh_views()
+        return self
 
-    def __mod__(self, other: Any) -> Any:
-        return _called(torch.remainder, self, other)
-
-    def __rmod__(self, other: Any) -> Any:
-        return _called(Tensor.__rmod__, self, other)
-
-    def __floordiv__(self, other: Any) -> Any:
-        return _called(torch.floor_divide, self, other)
-
-    def __rfloordiv__(self, other: Any) -> Any:
-        return _called(Tensor.__rfloordiv__, self, other)
-
-    def __matmul__(self, other: Any) -> Any:
-        return _called(torch.matmul, self, other)
-
-    def __rmatmul__(self, other: Any) -> Any:
-        return _called(Tensor.__rmatmul__, self, other)
-
-    def __abs__(self) -> Any:
-        return _called(torch.abs, self)
-
-    def __iadd__(self, other: Any) -> Jet:
-        return self._become(self + other)
-
-    def __isub__(self, other: Any) -> Jet:
-        return self._become(self - other)
-
-    def __imul__(self, other: Any) -> Jet:
-        return self._become(self * other)
-
-    def __itruediv__(self, other: Any) -> Jet:
-        return self._become(self / other)
-
-    def __ipow__(self, other: Any) -> Jet:
-        return self._become(self**other)
-
-    def __imod__(self, other: Any) -> Jet:
-        return self._become(self % other)
-
-    def __ifloordiv__(self, other: Any) -> Jet:
-        return self._become(self // other)
-
-    def __getitem__(self, key: Any) -> Any:
-        return RULES[Tensor.__getitem__](self, key)
-
-    def __setitem__(self, key: Any, value: Any) -> None:
-        _called(Tensor.__setitem__, self, key, value)
-
-    def __gt__(self, other: Any) -> Any:
-        return _called(torch.gt, self, other)
-
-    def __ge__(self, other: Any) -> Any:
-        return _called(torch.ge, self, other)
-
-    def __lt__(self, other: Any) -> Any:
-        return _called(torch.lt, self, other)
-
-    def __le__(self, other: Any) -> Any:
-        return _called(torch.le, self, other)
-
-    def __eq__(self, other: object) -> Any:
-        return _called(torch.eq, self, other) if isinstance(other, _COMPARED) else NotImplemented
-
-    def __ne__(self, other: object) -> Any:
-        return _called(torch.ne, self, other) if isinstance(other, _COMPARED) else NotImplemented
-
-    __hash__ = object.__hash__
+    def _refresh_views(self) -> None:
+        for known in self.views or ():
+            view = known()
+            if view is not None and view.base is not None:
+                function = view.base[1]
+                view._put(Jet(self.layout, function(self.value), torch.func.vmap(function)(self.full())))
+                view._refresh_views()
 
 
-#: What values are compared with; for anything else `==` asks whether it is the same object.
-_COMPARED = (Jet, Tensor, numbers.Number)
+def constant(like: Jet, value: Any) -> Jet:
+    """Return a number or tensor as a jet whose derivatives are zero."""
+    # A tensor keeps its dtype, which torch's type promotion takes into account; a number has none.
+    dtype = value.dtype if isinstance(value, Tensor) else like.dtype
+    tensor = torch.as_tensor(value, dtype=dtype, device=like.device)
+    return Jet(like.layout, tensor, tensor.new_zeros(()).expand(like.layout.streams, *tensor.shape))

@@ -1,23 +1,23 @@
-"""Filling the table of rules."""
+"""The table of rules: what the Taylor engine does where a torch function meets a jet."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from typing import Any
 
-from torch import Tensor
+#: The rule of each torch function, called with the function's own arguments.
+RULES: dict[object, Callable[..., Any]] = {}
 
-from dudx.engines.taylor.chain_and_product import compose
-from dudx.engines.taylor.jet import RULES, Jet
 
-Derivatives = Callable[[Tensor, int], list[Tensor]]
+class NotCoveredError(Exception):
+    """A rule does not cover the given arguments; torch's own derivatives are used instead."""
 
 
 def taylor_rule(*functions: object) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
-    """Register what the Taylor engine does for a torch function.
+    """Register how the Taylor engine differentiates a torch function.
 
-    The rule is called with the function's own arguments, of which at least one is a jet, and returns a jet. Most rules
-    are a line in terms of functions that have one: `taylor_rule(F.softsign)(lambda x: x / (1 + torch.abs(x)))`.
+    The rule is called with the function's own arguments, at least one of which is a jet, and returns a jet. Most rules
+    are one line of functions that have rules: `taylor_rule(F.softsign)(lambda x: x / (1 + torch.abs(x)))`.
 
     Example:
         >>> @dudx.taylor_rule(torch.special.logit)
@@ -33,41 +33,3 @@ def taylor_rule(*functions: object) -> Callable[[Callable[..., Any]], Callable[.
         return rule
 
     return register
-
-
-def elementwise(*functions: object) -> Callable[[Derivatives], Derivatives]:
-    """Register an elementwise function by `derivatives(x, n)`: its value and first n derivatives at x."""
-
-    def register(derivatives: Derivatives) -> Derivatives:
-        def rule(x: Jet) -> Jet:
-            return compose(x, derivatives(x.value, x.layout.top))
-
-        taylor_rule(*functions)(rule)
-        return derivatives
-
-    return register
-
-
-def is_jet(value: object) -> bool:
-    return isinstance(value, Jet)
-
-
-def leaves(value: Any) -> list[Any]:
-    """The arguments, also those inside lists."""
-    return [leaf for item in value for leaf in leaves(item)] if isinstance(value, tuple | list) else [value]
-
-
-def written(x: Jet, result: Jet, inplace: bool) -> Jet:
-    """The result of a function, which is also the content of its argument from now on if it works in place."""
-    return x._become(result) if inplace else result
-
-
-def mapped(value: Any, replace: Callable[[Jet], Any]) -> Any:
-    """The arguments with every jet replaced, also inside containers."""
-    if isinstance(value, Jet):
-        return replace(value)
-    if isinstance(value, tuple | list):
-        return type(value)(mapped(item, replace) for item in value)
-    if isinstance(value, dict):
-        return {key: mapped(item, replace) for key, item in value.items()}
-    return value

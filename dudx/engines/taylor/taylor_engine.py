@@ -14,9 +14,8 @@ from dudx import errors
 from dudx.backend.active_modes import lasting_constants
 from dudx.engines.interface import Engine, Prepared, in_common_format
 from dudx.engines.registry import modules_in
-from dudx.engines.taylor.fallback import otherwise
-from dudx.engines.taylor.inplace import constant
-from dudx.engines.taylor.jet import Jet
+from dudx.engines.taylor.fallback import without_rule
+from dudx.engines.taylor.jet import Jet, constant
 from dudx.engines.taylor.networks_on_jets import output_of
 from dudx.engines.taylor.rotation import Vectors, rotated
 from dudx.engines.taylor.stream_layout import Layout
@@ -25,7 +24,6 @@ from dudx.network import model_checks
 from dudx.network.model_checks import Model
 from dudx.operators import Directional, Operator
 
-Jet.otherwise = otherwise
 list(modules_in("dudx.engines.taylor.rules"))  # importing them fills the table
 
 
@@ -193,7 +191,7 @@ def _plan(dimensions: int, symbols: tuple[tuple[tuple[Monomial, float], ...], ..
         for symbol in asked
     ]
     return _Plan(
-        Layout(tuple(mixing(symbol, keys) for symbol in basis.values())),
+        Layout(tuple(mixing(symbol, keys) for symbol in basis.values()), without_rule),
         tuple(_seed(symbol, dimensions, axes) for symbol in basis.values()),
         tuple(readings),
     )

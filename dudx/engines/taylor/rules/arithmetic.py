@@ -10,7 +10,8 @@ from torch import Tensor
 
 from dudx.engines.taylor.chain_and_product import product
 from dudx.engines.taylor.jet import Jet
-from dudx.engines.taylor.rule_table import is_jet, taylor_rule, written
+from dudx.engines.taylor.rule_helpers import is_jet, written
+from dudx.engines.taylor.rule_table import taylor_rule
 
 
 @taylor_rule(torch.add, Tensor.add, Tensor.__add__, Tensor.__radd__)

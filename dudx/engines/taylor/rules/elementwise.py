@@ -11,9 +11,9 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from dudx.engines.taylor.chain_and_product import compose
-from dudx.engines.taylor.inplace import constant
-from dudx.engines.taylor.jet import RULES, Jet, NotCoveredError
-from dudx.engines.taylor.rule_table import Derivatives, elementwise, is_jet, taylor_rule, written
+from dudx.engines.taylor.jet import Jet, constant
+from dudx.engines.taylor.rule_helpers import Derivatives, elementwise, is_jet, values_of, written
+from dudx.engines.taylor.rule_table import RULES, NotCoveredError, taylor_rule
 from dudx.engines.taylor.rules.arithmetic import mul, with_axes
 
 
@@ -225,7 +225,7 @@ def gelu(x: Any, approximate: str = "none") -> Jet:
 )
 def div(a: Any, b: Any, *, rounding_mode: str | None = None) -> Jet:
     if rounding_mode is not None:
-        return torch.div(_value(a), _value(b), rounding_mode=rounding_mode).detach()  # type: ignore[return-value]
+        return torch.div(values_of(a), values_of(b), rounding_mode=rounding_mode).detach()  # type: ignore[return-value]
     if isinstance(b, Tensor) and not (b.is_floating_point() or b.is_complex()):
         b = b.to(a.dtype)  # the inverse of whole numbers would be of single precision
     return mul(a, torch.reciprocal(b)) if is_jet(b) else mul(a, 1 / b)
@@ -234,14 +234,10 @@ def div(a: Any, b: Any, *, rounding_mode: str | None = None) -> Jet:
 RULES[Tensor.__rtruediv__] = lambda a, b: div(b, a)
 
 
-def _value(x: Any) -> Any:
-    return x.value if is_jet(x) else x
-
-
 @taylor_rule(torch.remainder, Tensor.remainder, Tensor.__mod__)
 def remainder(a: Any, b: Any) -> Jet:
-    out = a - b * torch.div(_value(a), _value(b), rounding_mode="floor")
-    return Jet(out.layout, torch.remainder(_value(a), _value(b)), out.streams)
+    out = a - b * torch.div(values_of(a), values_of(b), rounding_mode="floor")
+    return Jet(out.layout, torch.remainder(values_of(a), values_of(b)), out.streams)
 
 
 RULES[Tensor.__rmod__] = lambda a, b: remainder(b, a)

@@ -7,9 +7,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from dudx.engines.taylor.inplace import constant
-from dudx.engines.taylor.jet import RULES, Jet, NotCoveredError
-from dudx.engines.taylor.rule_table import is_jet, taylor_rule
+from dudx.engines.taylor.jet import Jet, constant
+from dudx.engines.taylor.rule_helpers import is_jet, values_of
+from dudx.engines.taylor.rule_table import RULES, NotCoveredError, taylor_rule
 from dudx.engines.taylor.rules.arithmetic import with_axes
 
 
@@ -21,15 +21,11 @@ def _either(value: Tensor, share: Tensor, a: Any, b: Any) -> Jet:
     return Jet(jet.layout, value, share * sides[0].streams + (1 - share) * sides[1].streams)
 
 
-def _value(x: Any) -> Any:
-    return x.value if is_jet(x) else x
-
-
 @taylor_rule(torch.maximum, Tensor.maximum)
 def maximum(a: Any, b: Any, *, out: Any = None) -> Jet:
     if out is not None:
         raise NotCoveredError
-    first, second = _value(a), _value(b)
+    first, second = values_of(a), values_of(b)
     return _either(torch.maximum(first, second), (first > second) + 0.5 * (first == second), a, b)
 
 
@@ -37,7 +33,7 @@ def maximum(a: Any, b: Any, *, out: Any = None) -> Jet:
 def minimum(a: Any, b: Any, *, out: Any = None) -> Jet:
     if out is not None:
         raise NotCoveredError
-    first, second = _value(a), _value(b)
+    first, second = values_of(a), values_of(b)
     return _either(torch.minimum(first, second), (first < second) + 0.5 * (first == second), a, b)
 
 

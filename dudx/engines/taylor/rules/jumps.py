@@ -8,8 +8,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from dudx.engines.taylor.jet import RULES, NotCoveredError
-from dudx.engines.taylor.rule_table import mapped
+from dudx.engines.taylor.containers import mapped
+from dudx.engines.taylor.rule_helpers import values_of
+from dudx.engines.taylor.rule_table import RULES, NotCoveredError
 
 _NAMES = [
     "floor", "ceil", "round", "trunc", "fix", "sign", "sgn", "argmax", "argmin", "argsort", "searchsorted", "bucketize",
@@ -32,7 +33,7 @@ def jumping(function: Any) -> Any:
     def rule(*args: Any, **kwargs: Any) -> Any:
         if kwargs.get("out") is not None:
             raise NotCoveredError
-        args, kwargs = mapped(args, lambda jet: jet.value), mapped(kwargs, lambda jet: jet.value)
+        args, kwargs = mapped(args, values_of), mapped(kwargs, values_of)
         result = function(*args, **kwargs)
         if isinstance(result, Tensor) and result.is_complex():  # the sign of a complex number turns with it
             raise NotCoveredError

@@ -11,8 +11,9 @@ from torch import Tensor
 
 from dudx.backend import attention_layers, norm_layers
 from dudx.backend.attention_layers import may_be_packed
-from dudx.engines.taylor.jet import RULES, Jet, NotCoveredError
-from dudx.engines.taylor.rule_table import is_jet, taylor_rule
+from dudx.engines.taylor.jet import Jet
+from dudx.engines.taylor.rule_helpers import is_jet
+from dudx.engines.taylor.rule_table import RULES, NotCoveredError, taylor_rule
 from dudx.engines.taylor.rules.linear_maps import linear
 from dudx.errors import UnsupportedError
 

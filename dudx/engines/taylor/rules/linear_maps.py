@@ -9,9 +9,11 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from dudx.engines.taylor.inplace import constant, noted
-from dudx.engines.taylor.jet import RULES, Jet, NotCoveredError
-from dudx.engines.taylor.rule_table import is_jet, leaves, mapped, taylor_rule
+from dudx.engines.taylor.containers import flattened, mapped
+from dudx.engines.taylor.inplace import noted
+from dudx.engines.taylor.jet import Jet, constant
+from dudx.engines.taylor.rule_helpers import is_jet, values_of
+from dudx.engines.taylor.rule_table import RULES, NotCoveredError, taylor_rule
 
 
 def linear(function: Callable[..., Any], of_streams: Callable[..., Any] | None = None) -> Callable[..., Any]:
@@ -21,16 +23,16 @@ def linear(function: Callable[..., Any], of_streams: Callable[..., Any] | None =
     def rule(*args: Any, **kwargs: Any) -> Any:
         if kwargs.get("out") is not None:
             raise NotCoveredError
-        jet = next(leaf for leaf in leaves((args, list(kwargs.values()))) if is_jet(leaf))
+        jet = next(leaf for leaf in flattened((args, list(kwargs.values()))) if is_jet(leaf))
         args = tuple(jets_of(jet, value) for value in args)
         kwargs = {name: jets_of(jet, value) for name, value in kwargs.items()}
-        value = function(*mapped(args, lambda j: j.value), **mapped(kwargs, lambda j: j.value))
-        inner = [leaf for leaf in leaves((args, list(kwargs.values()))) if is_jet(leaf)]
+        value = function(*mapped(args, values_of), **mapped(kwargs, values_of))
+        inner = [leaf for leaf in flattened((args, list(kwargs.values()))) if is_jet(leaf)]
 
         def on_streams(*streams: Tensor) -> Any:
             # vmap numbers axes for us, whatever the function calls them.
             given = iter(streams)
-            replaced = [mapped(part, lambda j: next(given)) for part in (args, kwargs)]
+            replaced = [mapped(part, lambda leaf: next(given) if is_jet(leaf) else leaf) for part in (args, kwargs)]
             return of_streams(*replaced[0], **replaced[1])
 
         streams = torch.func.vmap(on_streams)(*(j.full() for j in inner))
@@ -84,7 +86,7 @@ def like_another(function: Callable[..., Any]) -> Callable[..., Any]:
     transformed = linear(function, Tensor.reshape_as if function is Tensor.view_as else function)
 
     def rule(x: Any, *others: Any, **kwargs: Any) -> Any:
-        others, kwargs = (mapped(part, lambda j: j.value) for part in (others, kwargs))
+        others, kwargs = (mapped(part, values_of) for part in (others, kwargs))
         if not is_jet(x):
             return function(x, *others, **kwargs)
         now = transformed(x, *others, **kwargs)

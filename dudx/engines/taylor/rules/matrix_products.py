@@ -10,8 +10,9 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from dudx.engines.taylor.chain_and_product import product
-from dudx.engines.taylor.jet import RULES, Jet, NotCoveredError
-from dudx.engines.taylor.rule_table import is_jet, taylor_rule
+from dudx.engines.taylor.jet import Jet
+from dudx.engines.taylor.rule_helpers import is_jet
+from dudx.engines.taylor.rule_table import RULES, NotCoveredError, taylor_rule
 from dudx.engines.taylor.rules.linear_maps import linear
 from dudx.errors import UnsupportedError
 

@@ -11,8 +11,10 @@ from torch import Tensor
 
 from dudx.backend.forward_mode import jvp
 from dudx.engines.taylor.chain_and_product import compose
-from dudx.engines.taylor.jet import RULES, Jet, NotCoveredError
-from dudx.engines.taylor.rule_table import is_jet, leaves, written
+from dudx.engines.taylor.containers import flattened
+from dudx.engines.taylor.jet import Jet
+from dudx.engines.taylor.rule_helpers import is_jet, written
+from dudx.engines.taylor.rule_table import RULES, NotCoveredError
 
 _NAMES = [
     "acos", "acosh", "angle", "arccos", "arccosh", "arcsin", "arcsinh", "arctan", "arctanh", "asin", "asinh", "atan",
@@ -49,7 +51,7 @@ def pointwise(function: Callable[..., Any]) -> Callable[..., Any]:
     """The rule of an elementwise function of one tensor; its other arguments are constants."""
 
     def rule(*args: Any, **kwargs: Any) -> Jet:
-        jets = [leaf for leaf in leaves((args, list(kwargs.values()))) if is_jet(leaf)]
+        jets = [leaf for leaf in flattened((args, list(kwargs.values()))) if is_jet(leaf)]
         # A function of a complex number need not have a derivative in the sense of the chain rule.
         if len(jets) != 1 or jets[0].dtype.is_complex or kwargs.get("out") is not None:
             raise NotCoveredError

@@ -8,8 +8,7 @@ from typing import Any
 import torch
 import torch.nn.functional as F
 
-from dudx.engines.taylor.jet import NotCoveredError
-from dudx.engines.taylor.rule_table import taylor_rule
+from dudx.engines.taylor.rule_table import NotCoveredError, taylor_rule
 
 #: From the inputs' and the states' part of the gates to the new states, of which the first is the output.
 Step = Callable[[Any, Any, Sequence[Any]], tuple[Any, ...]]

@@ -9,8 +9,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from dudx.engines.taylor.jet import Jet, NotCoveredError
-from dudx.engines.taylor.rule_table import is_jet, taylor_rule
+from dudx.engines.taylor.jet import Jet
+from dudx.engines.taylor.rule_helpers import is_jet
+from dudx.engines.taylor.rule_table import NotCoveredError, taylor_rule
 
 
 @taylor_rule(torch.norm, Tensor.norm)
