@@ -2,4 +2,5 @@
 
 from reproduction.program import main
 
-main()
+if __name__ == "__main__":  # worker processes import this module too
+    main()

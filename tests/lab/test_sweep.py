@@ -3,12 +3,15 @@ from __future__ import annotations
 import contextlib
 import csv
 import io
+import multiprocessing.spawn
 import os
 import re
 import subprocess
 import sys
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from multiprocessing import resource_tracker
 from pathlib import Path
 from typing import Any
 
@@ -81,6 +84,13 @@ def test_what_would_make_every_run_fail_is_said_before_the_first_begins(
 ) -> None:
     with pytest.raises(InputError, match=re.escape(sentence)):
         run_sweep(runs, tmp_path / "sweep", **options)
+    assert not (tmp_path / "sweep").exists()
+
+
+def test_a_script_that_workers_would_run_again_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(multiprocessing.current_process(), "_inheriting", True, raising=False)
+    with pytest.raises(InputError, match="below if __name__ == '__main__'"):
+        run_sweep(grid("smoke", problem=["heat"]), tmp_path / "sweep")
     assert not (tmp_path / "sweep").exists()
 
 
@@ -157,7 +167,8 @@ def test_a_run_whose_workers_keep_dying_has_failed_and_the_next_invocation_tries
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     runs = grid("smoke", problem=["burgers"], seed=range(2))
-    monkeypatch.setattr(local_workers.sys, "executable", "/bin/false")
+    resource_tracker.ensure_running()  # with a real interpreter
+    monkeypatch.setattr(multiprocessing.spawn, "_python_exe", b"/bin/false")
     found = run_sweep(runs, tmp_path, workers=2, retries=1)
     assert [o.status for o in found] == ["failed", "failed"]
     assert found[0].reason == "Its process died, in attempt 2 of 2 by exit with code 1."
@@ -196,10 +207,14 @@ def test_own_code_meets_a_fresh_process_every_time(
 
     class Worker:
         def __init__(self, log: object):
-            self.do = lambda run, folder: {"error": None}
-            self.dismiss = lambda: dismissed.append(self)
-            self.end = lambda: ""
+            self.pool, self.connection = ThreadPoolExecutor(1), io.BytesIO()
 
+        def exit(self) -> str:
+            dismissed.append(self)
+            self.pool.shutdown()
+            return ""
+
+    monkeypatch.setattr(local_workers, "_train", lambda run, folder: ("finished", None))
     monkeypatch.setattr(local_workers, "_Worker", Worker)
     run_sweep(grid("smoke", problem=problem, seed=range(2)), tmp_path, workers=1)
     assert len({id(worker) for worker in dismissed}) == hired

@@ -7,6 +7,7 @@ leaves alone what is finished or diverged.
 from __future__ import annotations
 
 import itertools
+import multiprocessing
 import os
 import re
 import signal
@@ -70,9 +71,10 @@ def run_sweep(
     retries: int = 2,
     slurm: Mapping[str, Any] | None = None,
 ) -> list[Outcome]:
-    """Bring every run to its end and return what became of each, in order.
+    """Train every run and return their outcomes in order.
 
-    Ctrl-C or a polite kill lets every run finish its epoch and save; those runs' status is then "interrupted".
+    Ctrl-C or SIGTERM lets every run finish its epoch and save; the status of those runs is then "interrupted". In a
+    script, call this below `if __name__ == "__main__":`, since worker processes import the script.
 
     Args:
         runs: what to do; see `grid`. A run whose settings leave the number of threads open gets one.
@@ -85,6 +87,10 @@ def run_sweep(
         slurm: submit a job for each run, with submitit's options such as {"timeout_min": 60, "slurm_partition": "cpu"};
             {"cluster": "local"} has the jobs done here.
     """
+    if getattr(multiprocessing.current_process(), "_inheriting", False):  # as multiprocessing itself checks
+        raise InputError(
+            "A sweep starts processes, which import this script; put the call below if __name__ == '__main__':."
+        )
     runs = [Run(run.name, run.settings.model_copy(update={"threads": run.settings.threads or 1})) for run in runs]
     folder = Path(folder)
     _check(runs, workers, ray, gpus_per_run, retries, slurm)

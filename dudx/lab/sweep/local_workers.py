@@ -1,207 +1,183 @@
-"""Runs on the cores of this machine: processes that take one run after the other.
+"""Run a sweep in processes of this machine.
 
-A worker is `python -m dudx.lab.sweep.local_workers`. It reads runs from its standard input, one JSON line each, and
-answers each with a line. When the input ends, because the driver wants it to stop or is no more, the worker lets its
-run finish the epoch, save, and goes. All that is known of a run is in its folder, so nothing else need be told.
+Each worker is a `concurrent.futures.ProcessPoolExecutor` of one process, so that the death of a process concerns the
+run it trained and no other one. A pipe ties it to the driver: when the driver closes its end, or dies, the worker lets
+its run finish the epoch and save, and exits. All that is known of a run is in its folder.
 """
 
 from __future__ import annotations
 
 import contextlib
-import json
+import multiprocessing
 import os
-import queue
 import signal
-import subprocess
-import sys
 import threading
-from collections.abc import Sequence
-from concurrent.futures import Future, ThreadPoolExecutor, as_completed, wait
+from collections.abc import Iterator, Sequence
+from concurrent.futures import Future, ProcessPoolExecutor, ThreadPoolExecutor, as_completed, wait
+from concurrent.futures.process import BrokenProcessPool
+from contextlib import contextmanager
+from multiprocessing.connection import Connection
 from pathlib import Path
-from typing import IO, Any
 
-from dudx.errors import DudxError
-from dudx.lab.run.settings import Settings
-from dudx.lab.sweep.sweep_run import Run, Work, execute, sentence, write_death
+from dudx.lab.sweep.sweep_run import Run, Work, attempt, write_death
 
 LOG = "workers.log"
 
 
 def work(runs: Sequence[Run], folder: Path, workers: int, retries: int) -> Work:
-    """Have the runs done by processes on this machine."""
-    with (folder / LOG).open("ab") as log, ThreadPoolExecutor(min(workers, len(runs))) as threads:
-        crew = _Crew(folder, log, retries)
-        futures: list[Future[tuple[Run, str | None]]] = []
+    """Train runs in as many processes at the same time; yield each run as it ends."""
+    crew = _Crew(folder, retries)
+    futures: list[Future[tuple[Run, str | None]]] = []
+    with _single_threaded_children(), ThreadPoolExecutor(min(workers, len(runs))) as threads:
         try:
             futures.extend(threads.submit(crew.finish, run) for run in runs)
             for future in as_completed(futures):
                 yield future.result()
         finally:
             threads.shutdown(wait=False, cancel_futures=True)
-            crew.dismiss()
+            crew.stop()
             try:
                 wait([future for future in futures if not future.cancelled()])
-                crew.wait()
-            except KeyboardInterrupt:  # asked for a second time
+                crew.join()
+            except KeyboardInterrupt:  # pressed for a second time
                 crew.kill()
                 raise
-            if not os.fstat(log.fileno()).st_size:
+            if (folder / LOG).exists() and not (folder / LOG).stat().st_size:
                 (folder / LOG).unlink()
 
 
-class _Crew:
-    """The workers, hired when there is no idle one; every method may be called from several threads."""
+@contextmanager
+def _single_threaded_children() -> Iterator[None]:
+    """Start processes with one OpenMP thread; a run that is to have more sets its own number."""
+    before = os.environ.get("OMP_NUM_THREADS")
+    os.environ["OMP_NUM_THREADS"] = "1"
+    try:
+        yield
+    finally:
+        os.environ.pop("OMP_NUM_THREADS") if before is None else os.environ.update(OMP_NUM_THREADS=before)
 
-    def __init__(self, folder: Path, log: IO[bytes], retries: int):
-        self.folder, self.log, self.retries = folder, log, retries
+
+def _block_ctrl_c() -> None:
+    """Block SIGINT in this thread and the processes it starts: Ctrl-C reaches the driver, which stops them."""
+    if hasattr(signal, "pthread_sigmask"):
+        signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+
+
+class _Crew:
+    """The workers, started when none is idle; every method may be called from several threads."""
+
+    def __init__(self, folder: Path, retries: int):
+        self.folder, self.retries = folder, retries
         self.idle: list[_Worker] = []
         self.all: list[_Worker] = []
-        self.dismissed = False
+        self.stopped = False
         self.lock = threading.Lock()
 
     def finish(self, run: Run) -> tuple[Run, str | None]:
-        """Have a run done; when its worker dies another one goes on from the checkpoint."""
-        end = ""
+        """Train a run to its end; if its process dies, another one resumes it from the checkpoint."""
+        death = ""
         for _ in range(1 + self.retries):
-            worker = self._hired()
+            worker = self._free_worker()
             if worker is None:
                 return run, None
-            answer = worker.do(run, self.folder / run.name)
-            if answer is not None:
-                self._release(worker, run)
-                return run, answer["error"]
-            end = worker.end()
-            if self.dismissed:
+            try:
+                status, reason = worker.pool.submit(_train, run, self.folder / run.name).result()
+            except BrokenProcessPool:
+                death = worker.exit()
+            else:
+                if run.own_code:
+                    worker.exit()
+                else:
+                    self.idle.append(worker)
+                if status != "interrupted":
+                    return run, reason
+                death = "a polite signal"
+            if self.stopped:
                 return run, None
-        write_death(self.folder / run.name, 1 + self.retries, end)
+        write_death(self.folder / run.name, 1 + self.retries, death)
         return run, None
 
-    def _hired(self) -> _Worker | None:
+    def _free_worker(self) -> _Worker | None:
+        """Return an idle worker or a new one; None if the sweep is being stopped."""
         with self.lock:
-            if self.dismissed:
+            if self.stopped:
                 return None
             if self.idle:
                 return self.idle.pop()
-            worker = _Worker(self.log)
-            self.all.append(worker)
-            return worker
+            self.all.append(_Worker(self.folder / LOG))
+            return self.all[-1]
 
-    def _release(self, worker: _Worker, run: Run) -> None:
+    def stop(self) -> None:
+        """Ask all workers to finish their epoch, save and exit."""
         with self.lock:
-            if run.own_code:
-                worker.dismiss()
-            else:
-                self.idle.append(worker)
-
-    def dismiss(self) -> None:
-        """Ask all to finish their epoch, save and go."""
-        with self.lock:
-            self.dismissed = True
+            self.stopped = True
             for worker in self.all:
-                worker.dismiss()
+                worker.connection.close()
 
-    def wait(self) -> None:
-        """Until all are gone."""
+    def join(self) -> None:
+        """Wait until all workers have exited."""
         for worker in self.all:
-            worker.end()
+            worker.exit()
 
     def kill(self) -> None:
-        """End all at once."""
+        """End all workers at once."""
         for worker in self.all:
-            worker.process.kill()
+            for process in worker.processes:
+                process.kill()
 
 
 class _Worker:
-    """A worker process, seen from the driver."""
+    """A process that trains one run after the other, as the driver sees it."""
 
-    def __init__(self, log: IO[bytes]):
-        # What the driver can import its workers can, too. Workers have a session of their own, so that Ctrl-C reaches
-        # only the driver, which then asks them once.
-        path = os.pathsep.join(entry or os.getcwd() for entry in sys.path)
-        self.process = subprocess.Popen(
-            [sys.executable, "-m", __name__],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=log,
-            env=os.environ | {"PYTHONPATH": path, "OMP_NUM_THREADS": "1"},
-            start_new_session=True,
-        )
+    def __init__(self, log: Path):
+        # A fresh interpreter: torch's threads do not survive a fork.
+        context = multiprocessing.get_context("spawn")
+        theirs, self.connection = context.Pipe(duplex=False)
+        self.pool = ProcessPoolExecutor(1, context, _begin, (theirs, log))
+        _block_ctrl_c()  # not before: multiprocessing unblocks it when it starts its resource tracker
+        self.pool.submit(os.getpid)  # starts the process
+        #: Kept for their exit codes, which `concurrent.futures` does not tell.
+        self.processes = list(self.pool._processes.values())
 
-    def do(self, run: Run, folder: Path) -> dict[str, Any] | None:
-        """Have a run brought to its end; None if the process ends before."""
-        assert self.process.stdin is not None
-        assert self.process.stdout is not None
-        job = {"name": run.name, "folder": str(folder), "settings": run.settings.model_dump()}
-        try:
-            self.process.stdin.write(json.dumps(job).encode() + b"\n")
-            self.process.stdin.flush()
-        except (BrokenPipeError, ValueError):  # it died, or was dismissed just now
-            return None
-        answer = self.process.stdout.readline()
-        return json.loads(answer) if answer.endswith(b"\n") else None
-
-    def dismiss(self) -> None:
-        """End its input."""
-        assert self.process.stdin is not None
-        with contextlib.suppress(BrokenPipeError):  # it is gone already
-            self.process.stdin.close()
-
-    def end(self) -> str:
-        """How the process ended, once it has."""
-        assert self.process.stdout is not None
-        code = self.process.wait()
-        self.process.stdout.close()
+    def exit(self) -> str:
+        """Wait for the process to exit and return how it did."""
+        self.pool.shutdown()
+        self.connection.close()
+        code = self.processes[0].exitcode
+        assert code is not None
         return f"signal {-code} ({signal.Signals(-code).name})" if code < 0 else f"exit with code {code}"
 
 
-# -- the worker's side ---------------------------------------------------------------------------------------------
+# -- in the worker's process ---------------------------------------------------------------------------------------
+
+#: Held while a run is trained.
+_busy = threading.Lock()
 
 
-def main() -> None:
-    """Do what the driver asks until it hangs up."""
-    # Whatever prints must not garble the answers.
-    answers = os.fdopen(os.dup(sys.stdout.fileno()), "w")
-    os.dup2(sys.stderr.fileno(), sys.stdout.fileno())
-    jobs: queue.SimpleQueue[dict[str, Any] | None] = queue.SimpleQueue()
-    busy = threading.Lock()
-    # While it trains, the trainer's own handlers are in place and finish the epoch; anywhere else nothing is lost.
+def _begin(connection: Connection, log: Path) -> None:
+    """Send what is printed to the log, and watch for the end of the connection to the driver."""
+    with log.open("ab") as file:
+        os.dup2(file.fileno(), 1)
+        os.dup2(file.fileno(), 2)
+    # While a run is trained, the trainer's own handler is in place and finishes the epoch.
     signal.signal(signal.SIGTERM, signal.default_int_handler)
-    threading.Thread(target=_listen, args=(jobs, busy), daemon=True).start()
-    try:
-        for job in iter(jobs.get, None):
-            if not busy.acquire(blocking=False):
-                break
-            answer = _answered(job)
-            busy.release()
-            if answer is None:  # told to stop
-                break
-            print(json.dumps(answer), file=answers, flush=True)
-    except (KeyboardInterrupt, BrokenPipeError):
-        pass
+    threading.Thread(target=_watch, args=(connection,), daemon=True).start()
 
 
-def _listen(jobs: queue.SimpleQueue[dict[str, Any] | None], busy: threading.Lock) -> None:
-    """Pass on what the driver asks; when it hangs up, stop the run in hand or let none begin."""
-    # Unbuffered, as the interpreter cannot end while a thread waits in a buffer's lock.
-    for line in os.fdopen(sys.stdin.fileno(), "rb", buffering=0, closefd=False):
-        jobs.put(json.loads(line))
-    jobs.put(None)
-    if not busy.acquire(blocking=False):
+def _watch(connection: Connection) -> None:
+    """Exit when the driver hangs up; a run that is being trained is stopped politely first."""
+    with contextlib.suppress(EOFError, OSError):
+        connection.recv()
+    if not _busy.acquire(blocking=False):
         if hasattr(signal, "pthread_kill"):
             # To the main thread, as a signal that another thread gets does not wake it.
             signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGTERM)
         else:  # on Windows
             signal.raise_signal(signal.SIGTERM)
+        _busy.acquire()
+    os._exit(0)
 
 
-def _answered(job: dict[str, Any]) -> dict[str, Any] | None:
-    run = Run(job["name"], Settings(**job["settings"]))
-    try:
-        done = execute(run, Path(job["folder"]))
-    except DudxError as error:  # what its folder cannot tell: it is locked, or the disk is full
-        return {"error": sentence(error)}
-    return None if done.status == "interrupted" else {"error": None}
-
-
-if __name__ == "__main__":
-    main()
+def _train(run: Run, folder: Path) -> tuple[str, str | None]:
+    with _busy:
+        return attempt(run, folder)

@@ -25,7 +25,7 @@ from dudx.errors import DudxError, InputError
 from dudx.lab.files import StorageError
 from dudx.lab.locks import LockedError, locked
 from dudx.lab.run.folder import packed, unpack
-from dudx.lab.sweep.sweep_run import Run, Work, execute, sentence, write_death
+from dudx.lab.sweep.sweep_run import Run, Work, attempt, sentence, write_death
 
 Files = dict[str, bytes]
 
@@ -129,7 +129,7 @@ def _submitted(ray: Any, run: Run, folder: Path, mailbox: Any, gpus_per_run: flo
 
 
 def _execute(run: Run, files: Files, mailbox: Any, path: list[str]) -> tuple[str, str | None]:
-    """The task: as a worker of this machine does it, but in a folder that travels."""
+    """Train a run in a task, in a folder that travels."""
     ray = _ray()
     sys.path.extend(entry for entry in path if entry not in sys.path)
     _remove_abandoned()
@@ -140,12 +140,10 @@ def _execute(run: Run, files: Files, mailbox: Any, path: list[str]) -> tuple[str
         def post() -> None:
             ray.get(mailbox.post.remote(run.name, packed(folder)))
 
-        try:
-            done = execute(run, folder, post)
-        except DudxError as error:
-            return "failed", sentence(error)
-        post()
-    return done.status, None
+        ended = attempt(run, folder, post)
+        if ended[1] is None:
+            post()
+    return ended
 
 
 def _remove_abandoned() -> None:

@@ -15,8 +15,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from dudx.errors import DudxError, InputError, first_line
-from dudx.lab.sweep.sweep_run import Run, Work, execute, sentence, write_death
+from dudx.errors import InputError, first_line
+from dudx.lab.sweep.sweep_run import Run, Work, attempt, write_death
 
 #: Where submitit keeps what it sends and what jobs print.
 JOBS = "jobs"
@@ -64,12 +64,9 @@ def _ended(job: Any) -> tuple[str | None, str | None]:
 
 
 def _execute(run: Run, folder: Path, path: list[str]) -> tuple[str, str | None]:
-    """The job: as a worker of this machine does it."""
+    """Train a run in a job."""
     sys.path.extend(entry for entry in path if entry not in sys.path)
-    try:
-        return execute(run, folder).status, None
-    except DudxError as error:
-        return "failed", sentence(error)
+    return attempt(run, folder)
 
 
 def _executor(folder: Path, options: Mapping[str, Any], threads: int) -> Any:

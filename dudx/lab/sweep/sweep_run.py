@@ -115,6 +115,14 @@ def execute(run: Run, folder: Path, saved: Callable[[], None] | None = None) -> 
         return outcome(run, folder)
 
 
+def attempt(run: Run, folder: Path, saved: Callable[[], None] | None = None) -> tuple[str, str | None]:
+    """Execute a run in a worker and return its status, and the reason of a failure that its folder cannot state."""
+    try:
+        return execute(run, folder, saved).status, None
+    except DudxError as error:  # the folder is locked, or the disk is full
+        return "failed", sentence(error)
+
+
 def _tidy(folder: Path) -> None:
     """Remove what an earlier attempt says of its failure, and files it was killed in the middle of writing."""
     (folder / "error.txt").unlink(missing_ok=True)
