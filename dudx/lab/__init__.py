@@ -1,12 +1,11 @@
 """The laboratory: everything a physics-informed network needs around a residual."""
 
 from dudx.lab.problems import Condition, Problem, problem
-from dudx.lab.problems.ball import Ball
 from dudx.lab.problems.conditions import Data, Dirichlet, Equation, Initial, Interface, Neumann, Periodic, Robin
 from dudx.lab.problems.geometry import Box, Disc, Interval
 from dudx.lab.problems.mesh import Mesh
-from dudx.lab.problems.polygon import Polygon
 from dudx.lab.problems.references import reference
+from dudx.lab.problems.shapes import Ball, Polygon
 from dudx.lab.run.settings import Settings, make_settings
 from dudx.lab.run.training import train
 from dudx.lab.solving import Solution, solve

@@ -125,4 +125,4 @@ DOUBTFUL: dict[str, tuple[str, Callable[[], Problem]]] = {
 @pytest.mark.parametrize("name", DOUBTFUL)
 def test_a_doubtful_problem_is_told(name: str) -> None:
     said, make = DOUBTFUL[name]
-    assert said in make().doubts[0]
+    assert said in make().warnings[0]

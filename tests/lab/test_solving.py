@@ -337,7 +337,7 @@ def test_a_gallery_is_one_table_and_goes_on_where_it_was(tmp_path: Path, monkeyp
 def test_every_problem_of_the_gallery_is_stated_without_doubts(name: str) -> None:
     problem = galleries.loaded(GALLERY / f"{name}.py").problem
     assert isinstance(problem, Problem)
-    assert problem.doubts == ()
+    assert problem.warnings == ()
     assert (GALLERY / "references" / f"{name}.py").exists()
 
 

@@ -68,7 +68,7 @@ def test_several_outputs_derivatives_by_name_and_the_start_in_time() -> None:
     )
     assert problem.names == ("u", "v")
     assert problem.orders == {"u": {"t": 2, "x": 2}, "v": {"t": 1, "x": 2}}
-    assert problem.doubts == ()
+    assert problem.warnings == ()
     found = left_over(problem, lambda x: torch.cat([torch.sin(x[:, :1] + x[:, 1:]), x[:, 1:]], dim=1))
     assert found.keys() == {"initial", "boundary"}
     assert max(found.values()) < 1e-14

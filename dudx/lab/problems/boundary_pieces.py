@@ -1,4 +1,4 @@
-"""The boundary of a domain in pieces, and uniform points on them with outward normals."""
+"""Pieces of the boundary of a domain, and uniform points on them with outward normals."""
 
 from __future__ import annotations
 
@@ -16,16 +16,16 @@ from dudx.lab.problems.surfaces import Circle, Face, Numbers, Surface, columns_o
 
 __all__ = ["BoundarySample", "Circle", "Face", "Numbers", "Piece", "Surface", "sample_pieces"]
 
-# How many points measure which share of a bounding box, or of a surface, belongs to a domain.
+#: The number of points that measure the share of a bounding box, or of a surface, that belongs to a domain.
 PROBES = 2**12
-# A domain in which this many draws from its bounding box find no point is taken to be empty.
+#: A domain in which this many draws from its bounding box find no point is taken to be empty.
 _PATIENCE = 2**22
 
 Device = torch.device | str | None
 
 
-class Bounded(Protocol):
-    """What is asked of a shape whose boundary this is."""
+class BoundedShape(Protocol):
+    """The part of a shape's interface that its boundary needs."""
 
     @property
     def dimension(self) -> int: ...
@@ -33,13 +33,13 @@ class Bounded(Protocol):
     @property
     def surfaces(self) -> Sequence[Surface]: ...
 
-    def _step_across(self) -> float: ...
+    def _step_across(self, dtype: torch.dtype) -> float: ...
 
     def _distance(self, x: Tensor) -> Tensor: ...
 
 
-class Times(Protocol):
-    """What is asked of an interval of time."""
+class TimeInterval(Protocol):
+    """The part of an interval's interface that a boundary in space and time needs."""
 
     def sample(self, n: int, generator: Generator | None, device: Device, dtype: torch.dtype) -> Tensor: ...
 
@@ -54,25 +54,33 @@ class BoundarySample(NamedTuple):
 
 @dataclass(frozen=True)
 class Piece:
-    """The part of one surface that bounds a shape, all of it or the share that other surfaces leave."""
+    """The part of one surface that bounds a shape.
+
+    Attributes:
+        surface: the whole surface.
+        shape: the shape that it bounds.
+        number: the index of the surface among those of the shape.
+        share: the fraction of the surface that is boundary, which other surfaces may have cut.
+        side: 1 if all normals of the surface point out of the shape, -1 if into it, 0 if that depends on the point.
+        time: the interval of time, for a boundary in space and time.
+    """
 
     surface: Surface
-    shape: Bounded
+    shape: BoundedShape
     number: int
     share: float
-    #: 1 where all normals of the surface point out of the shape, −1 where into it, 0 where that depends on the point.
     side: float
-    time: Times | None = None
+    time: TimeInterval | None = None
 
     @property
     def length(self) -> float:
-        """The length of the piece (1 for a point, the area of a face in space), to 1e-3 where it is cut by others."""
+        """The length of the piece (1 for a point, the area in space), accurate to 1e-3 where other surfaces cut it."""
         return self.surface.measure * self.share
 
     def sample(
         self, n: int, generator: Generator | None = None, device: Device = None, dtype: torch.dtype = torch.float32
     ) -> tuple[Tensor, Tensor]:
-        """`n` points uniform by length on this piece, and their outward normals."""
+        """Draw `n` points uniform by length on this piece, with their outward normals."""
         points, normals, _ = sample_pieces((self,), n, generator, device, dtype)
         return points, normals
 
@@ -84,25 +92,26 @@ def sample_pieces(
     device: Device = None,
     dtype: torch.dtype = torch.float32,
 ) -> BoundarySample:
-    """`n` points uniform by length over some pieces of one domain, and the place of each point's piece in `pieces`."""
+    """Draw `n` points uniform by length over pieces of one domain, each with the index of its piece in `pieces`."""
     if not pieces or any(p.shape is not pieces[0].shape or p.time != pieces[0].time for p in pieces):
         raise InputError("Give at least one piece of boundary to sample, and pieces of one domain only.")
     shape, time, place = pieces[0].shape, pieces[0].time, placed_on(device, generator, dtype)
     numbers = torch.tensor([piece.number for piece in pieces], device=place)
     sides = torch.tensor([piece.side for piece in pieces], device=place, dtype=dtype)
-    measures = torch.tensor([piece.surface.measure for piece in pieces], device=place, dtype=dtype)
+    largest = max(piece.surface.measure for piece in pieces)
+    measures = torch.tensor([piece.surface.measure / largest for piece in pieces], device=place, dtype=dtype)
 
     whole = all(piece.side for piece in pieces)
 
     def draw(count: int) -> tuple[Tensor, Tensor, Tensor]:
         chosen = torch.multinomial(measures, count, replacement=True, generator=generator)
         unit = torch.rand(count, shape.dimension, generator=generator, device=place, dtype=dtype)
-        points, normals = located(shape, numbers[chosen], unit)
+        points, normals = located(shape, numbers[chosen], double(unit))
         if whole:
-            return points, normals * sides[chosen, None], chosen
+            return points.to(dtype), normals.to(dtype) * sides[chosen, None], chosen
         outward = outward_side(shape, points, normals, numbers[chosen])
         kept = outward != 0
-        return points[kept], (normals * outward[:, None])[kept], chosen[kept]
+        return points[kept].to(dtype), (normals * outward[:, None])[kept].to(dtype), chosen[kept]
 
     share = sum(piece.length for piece in pieces) / sum(piece.surface.measure for piece in pieces)
     points, normals, chosen = exactly(n, 1.0 if whole else share, draw)
@@ -112,8 +121,8 @@ def sample_pieces(
     return BoundarySample(points, normals, chosen)
 
 
-def located(shape: Bounded, numbers: Tensor, unit: Tensor) -> tuple[Tensor, Tensor]:
-    """Points on the surfaces of those numbers, from numbers in [0, 1], and the normals as each surface has them."""
+def located(shape: BoundedShape, numbers: Tensor, unit: Tensor) -> tuple[Tensor, Tensor]:
+    """Points on the surfaces with those indices, from numbers in [0, 1], and the surfaces' normals there."""
     table = _table(shape.surfaces, unit)
     if table is not None:
         return rows_located([column[numbers] for column in table], unit)
@@ -124,13 +133,13 @@ def located(shape: Bounded, numbers: Tensor, unit: Tensor) -> tuple[Tensor, Tens
     return points, normals
 
 
-def outward_side(shape: Bounded, points: Tensor, normals: Tensor, numbers: Tensor) -> Tensor:
-    """1 where the normal points out of the shape, −1 where into it, 0 where the point is not on its boundary."""
-    step = shape._step_across()
+def outward_side(shape: BoundedShape, points: Tensor, normals: Tensor, numbers: Tensor) -> Tensor:
+    """1 where the normal points out of the shape, -1 where into it, 0 where the point is not on its boundary."""
+    step = shape._step_across(points.dtype)
     inside_behind = shape._distance(points - step * normals) <= 0
     inside_ahead = shape._distance(points + step * normals) <= 0
     outward = inside_behind.to(points.dtype) - inside_ahead.to(points.dtype)
-    # Where surfaces of two parts coincide, the first one stands for both; else the length there would count twice.
+    # Where surfaces of two parts coincide, only the first one counts; otherwise the length would count twice.
     table = _table(shape.surfaces, points)
     if table is not None:
         close = rows_touched(table, points, normals, step / 2)
@@ -141,13 +150,13 @@ def outward_side(shape: Bounded, points: Tensor, normals: Tensor, numbers: Tenso
 
 
 def _table(surfaces: Sequence[Surface], like: Tensor) -> Sequence[Tensor] | None:
-    """All surfaces of a shape at once, where they are faces and circles, which domains may have many of."""
+    """Rows of numbers for all surfaces of a shape, if they are faces and circles, of which domains may have many."""
     rows = [surface.row() for surface in surfaces if isinstance(surface, Face | Circle)]
     return columns_of(rows, like) if len(rows) == len(surfaces) else None
 
 
 def exactly(n: int, share: float, draw: Callable[[int], tuple[Tensor, ...]]) -> tuple[Tensor, ...]:
-    """The first `n` rows of what `draw` yields when asked for as many candidates as will probably do."""
+    """Call `draw`, which rejects some candidates, until there are exactly `n` rows; `share` is the expected yield."""
     if isinstance(n, bool) or not isinstance(n, Integral) or n < 1:
         raise InputError(f"The number of points must be a positive integer; got {n!r}.")
     found, count, drawn = [], 0, 0
@@ -162,8 +171,13 @@ def exactly(n: int, share: float, draw: Callable[[int], tuple[Tensor, ...]]) -> 
     return tuple(torch.cat(columns)[:n] for columns in zip(*found, strict=True))
 
 
+def double(x: Tensor) -> Tensor:
+    """Convert to double precision, in which geometry is computed, on devices that have it."""
+    return x if x.device.type == "mps" else x.double()
+
+
 def placed_on(device: Device, generator: Generator | None, dtype: torch.dtype) -> torch.device:
-    """Where to make tensors: the device asked for, else the generator's, else torch's default."""
+    """The device of new tensors: the one asked for, else the generator's, else torch's default."""
     if dtype not in (torch.float32, torch.float64):
         # Half precision cannot tell the two sides of a boundary apart.
         raise InputError(f"Points are drawn in float32 or float64; got {dtype}: convert them afterwards with .to().")

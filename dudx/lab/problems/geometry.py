@@ -1,8 +1,8 @@
-"""Domains: who is inside, how far away the boundary is, and uniform points in the interior and on the boundary.
+"""Shapes with straight or round boundaries, their combinations, and shapes over an interval of time.
 
     plate = Box((-0.5, -0.5), (0.5, 0.5)) - Disc((0.3, 0.3), 0.1)
     x = plate.sample(8192, generator)                                      # (8192, 2)
-    points, normals, piece = plate.sample_boundary(2048, generator)        # piece: a number into plate.pieces
+    points, normals, piece = plate.sample_boundary(2048, generator)        # piece: an index into plate.pieces
     space_time = plate * Interval(0, 3)                                    # columns x, y, t
 
 Points are the rows of a tensor (N, d). Normals have length 1 and point out of the domain, so into a hole.
@@ -10,11 +10,11 @@ Points are the rows of a tensor (N, d). Normals have length 1 and point out of t
 
 from __future__ import annotations
 
+import itertools
 import math
-from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
+from abc import abstractmethod
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property, partial
 
 import torch
 from torch import Generator, Tensor
@@ -23,98 +23,24 @@ from torch.quasirandom import SobolEngine
 from dudx.errors import InputError
 from dudx.lab.problems.boundary_pieces import (
     PROBES,
-    BoundarySample,
     Device,
     Piece,
-    exactly,
+    double,
     located,
     outward_side,
-    placed_on,
     sample_pieces,
 )
+from dudx.lab.problems.domain import Domain
 from dudx.lab.problems.surfaces import Circle, Face, Numbers, Surface
 
 __all__ = ["Box", "Circle", "Cutout", "Cylinder", "Disc", "Domain", "Face", "Interval", "Shape", "Union"]
 __all__ += ["sample_pieces"]
 
-# The step across a surface that tells its two sides apart, relative to the largest coordinate: far above the
-# rounding of single precision, far below any feature of a domain.
-_ACROSS = 1e-5
-
-
-class Domain(ABC):
-    """A set of points with a boundary: a shape in space, or a shape over an interval of time."""
-
-    @property
-    @abstractmethod
-    def bounds(self) -> tuple[Numbers, Numbers]:
-        """The lowest and the highest corner of a box around the domain."""
-
-    @abstractmethod
-    def _distance(self, x: Tensor) -> Tensor: ...
-
-    @abstractmethod
-    def _pieces(self) -> tuple[Piece, ...]: ...
-
-    @property
-    def dimension(self) -> int:
-        return len(self.bounds[0])
-
-    @cached_property
-    def pieces(self) -> tuple[Piece, ...]:
-        """The smooth pieces of the boundary, so that each can have its own condition; see `sample_pieces`."""
-        return self._pieces()
-
-    def signed_distance(self, x: Tensor) -> Tensor:
-        """The distance to the boundary (N,), negative inside.
-
-        It is exact for a box, an interval and a disc. For combinations it is the maximum or the minimum over the
-        parts: the sign is right everywhere, and the size is at most the true distance, less where the nearest
-        surface of a part is not on the boundary of the whole.
-        """
-        if x.ndim != 2 or x.shape[1] != self.dimension:
-            raise InputError(f"The points of this domain must have shape (N, {self.dimension}); got {tuple(x.shape)}.")
-        return self._distance(x)
-
-    def contains(self, x: Tensor) -> Tensor:
-        """Which points are inside or on the boundary, as booleans (N,)."""
-        return self.signed_distance(x) <= 0
-
-    def sample(
-        self, n: int, generator: Generator | None = None, device: Device = None, dtype: torch.dtype = torch.float32
-    ) -> Tensor:
-        """Exactly `n` uniform random points of the interior, (n, d); the device is the generator's by default."""
-        place = placed_on(device, generator, dtype)
-        unit = partial(torch.rand, generator=generator, device=place, dtype=dtype)
-        return self._accepted(n, lambda count: unit(count, self.dimension))
-
-    def sobol(self, n: int, seed: int = 0, device: Device = None, dtype: torch.dtype = torch.float32) -> Tensor:
-        """The first `n` points of a scrambled Sobol sequence that are in the domain, (n, d): even and repeatable."""
-        engine, place = SobolEngine(self.dimension, scramble=True, seed=seed), placed_on(device, None, dtype)
-        return self._accepted(n, lambda count: engine.draw(count, dtype=dtype).to(place))
-
-    def sample_boundary(
-        self, n: int, generator: Generator | None = None, device: Device = None, dtype: torch.dtype = torch.float32
-    ) -> BoundarySample:
-        """`n` points uniform by length over the whole boundary, the piece counted in the order of `pieces`."""
-        return sample_pieces(self.pieces, n, generator, device, dtype)
-
-    def _accepted(self, n: int, unit: Callable[[int], Tensor]) -> Tensor:
-        def draw(count: int) -> tuple[Tensor]:
-            candidates = self._scaled(unit(count))
-            return (candidates[self._distance(candidates) <= 0],)
-
-        return exactly(n, self._share, draw)[0]
-
-    def _scaled(self, unit: Tensor) -> Tensor:
-        low, high = (unit.new_tensor(corner) for corner in self.bounds)
-        return low + (high - low) * unit
-
-    @cached_property
-    def _share(self) -> float:
-        """The share of the bounding box that the domain takes up."""
-        unit = SobolEngine(self.dimension, scramble=True, seed=0).draw(PROBES, dtype=torch.float64)
-        return float(self.contains(self._scaled(unit)).double().mean())
+#: The step across a surface that tells its two sides apart, relative to the smallest surface of a shape, and to the
+#: rounding of the largest coordinate.
+_STEP, _STEP_IN_ROUNDINGS = 1e-6, 1e3
+#: Surfaces without any of `PROBES` points on the boundary are probed this much more densely, where surfaces are few.
+_DENSER, _FEW = 2**4, 32
 
 
 class Shape(Domain):
@@ -123,20 +49,33 @@ class Shape(Domain):
     @property
     @abstractmethod
     def surfaces(self) -> tuple[Surface, ...]:
-        """The whole surfaces of all parts; the boundary is where one side of a surface is inside, the other not."""
+        """The whole surfaces of all parts; on the boundary, one side of a surface is inside and the other is not."""
 
     def _pieces(self) -> tuple[Piece, ...]:
-        unit = SobolEngine(self.dimension, scramble=True, seed=0).draw(PROBES, dtype=torch.float64)
-        pieces = []
-        for number, surface in enumerate(self.surfaces):
-            numbers = torch.full((PROBES,), number, device=unit.device)
-            outward = outward_side(self, *located(self, numbers, unit), numbers)
-            share, side = float(outward.abs().mean()), float(outward.mean())
-            pieces.append(Piece(surface, self, number, share, side if abs(side) == 1 else 0.0))
+        pieces = [self._piece(number, surface) for number, surface in enumerate(self.surfaces)]
         return tuple(piece for piece in pieces if piece.share > 0)
 
-    def _step_across(self) -> float:
-        return _ACROSS * max(abs(number) for corner in self.bounds for number in corner)
+    def _piece(self, number: int, surface: Surface) -> Piece:
+        outward = self._probed(number, PROBES)
+        if not bool(outward.any()) and len(self.surfaces) <= _FEW:
+            outward = self._probed(number, _DENSER * PROBES)
+        share, side = float(outward.abs().mean()), float(outward.mean())
+        return Piece(surface, self, number, share, side if abs(side) == 1 else 0.0)
+
+    def _probed(self, number: int, count: int) -> Tensor:
+        unit = SobolEngine(self.dimension, scramble=True, seed=0).draw(count, dtype=torch.float64)
+        numbers = torch.full((count,), number, device=unit.device)
+        return outward_side(self, *located(self, numbers, unit), numbers)
+
+    def _step_across(self, dtype: torch.dtype) -> float:
+        """The step across a surface that tells its two sides apart: shorter than any part of the shape."""
+        (low, high), surfaces = self.bounds, self.surfaces
+        if self.dimension == 1:
+            ends = sorted({face.low[0] for face in surfaces if isinstance(face, Face)})
+            smallest = min(b - a for a, b in itertools.pairwise(ends))
+        else:
+            smallest = min(surface.measure for surface in surfaces) ** (1 / (self.dimension - 1))
+        return max(_STEP * smallest, _STEP_IN_ROUNDINGS * torch.finfo(dtype).eps * max(map(abs, (*low, *high))))
 
     def __sub__(self, hole: Shape) -> Cutout:
         return Cutout(self.shape, *self.holes, hole) if isinstance(self, Cutout) else Cutout(self, hole)
@@ -150,7 +89,7 @@ class Shape(Domain):
 
 @dataclass(frozen=True)
 class Box(Shape):
-    """A box in any dimension, its sides along the axes."""
+    """A box in any dimension with sides parallel to the axes."""
 
     low: Sequence[float]
     high: Sequence[float]
@@ -179,7 +118,7 @@ class Box(Shape):
         return tuple(faces)
 
     def _pieces(self) -> tuple[Piece, ...]:
-        # All of each face, which need not be found out: in a hundred dimensions there are two hundred.
+        # Each face is a whole piece, which saves probing: a box in a hundred dimensions has two hundred.
         return tuple(Piece(face, self, number, 1.0, 1.0) for number, face in enumerate(self.surfaces))
 
     def _distance(self, x: Tensor) -> Tensor:
@@ -188,9 +127,17 @@ class Box(Shape):
         # Outside, the nearest point may be a corner; inside, it is on the nearest face.
         return torch.linalg.vector_norm(beyond.clamp(min=0), dim=1) + beyond.amax(dim=1).clamp(max=0)
 
+    def lies_outside(self, x: Tensor, relative: float = 1e-4) -> Tensor:
+        # Axis by axis, as the sides may have different units.
+        exact = double(x)
+        low, high = (exact.new_tensor(corner) for corner in self.bounds)
+        beyond = torch.maximum(low - exact, exact - high)
+        largest = torch.maximum(low.abs(), high.abs())
+        return (beyond > relative * (high - low) + 4 * torch.finfo(x.dtype).eps * largest).any(dim=1)
+
 
 class Interval(Box):
-    """The numbers from `a` to `b`: a box of one dimension."""
+    """An interval from `a` to `b`: a box in one dimension."""
 
     def __init__(self, a: float, b: float) -> None:
         super().__init__((a,), (b,))
@@ -223,7 +170,7 @@ class Disc(Shape):
 
 
 class Union(Shape):
-    """The points that are in at least one of the parts."""
+    """The union of shapes."""
 
     def __init__(self, *parts: Shape) -> None:
         self.parts = _same_dimension(parts)
@@ -242,7 +189,7 @@ class Union(Shape):
 
 
 class Cutout(Shape):
-    """The points of a shape that are in none of the holes."""
+    """A shape without some holes."""
 
     def __init__(self, shape: Shape, *holes: Shape) -> None:
         if not holes:
@@ -252,7 +199,7 @@ class Cutout(Shape):
 
     @property
     def outside(self) -> Shape:
-        """The shape without its holes, to say that a condition holds on what it has of the boundary."""
+        """The shape before the holes were cut, to select its part of the boundary for a condition."""
         return self.shape
 
     @property
@@ -269,7 +216,7 @@ class Cutout(Shape):
 
 @dataclass(frozen=True)
 class Cylinder(Domain):
-    """A shape over an interval of time: the columns are those of the shape, then t. The boundary is that of space."""
+    """A shape over an interval of time, the last column; the boundary is that of the shape at all times."""
 
     space: Shape
     time: Interval
@@ -291,19 +238,23 @@ class Cylinder(Domain):
     def sample_initial(
         self, n: int, generator: Generator | None = None, device: Device = None, dtype: torch.dtype = torch.float32
     ) -> Tensor:
-        """`n` uniform random points of the interior of space at the first moment, (n, d)."""
+        """Draw `n` uniform random points of the interior of space at the initial time, (n, d)."""
+        self.check_resolution(dtype)
         x = self.space.sample(n, generator, device, dtype)
         return torch.cat([x, torch.full_like(x[:, :1], self.time.low[0])], dim=1)
 
     def _distance(self, x: Tensor) -> Tensor:
         return torch.maximum(self.space._distance(x[:, :-1]), self.time._distance(x[:, -1:]))
 
+    def lies_outside(self, x: Tensor, relative: float = 1e-4) -> Tensor:
+        return self.space.lies_outside(x[:, :-1], relative) | self.time.lies_outside(x[:, -1:], relative)
+
 
 def _least_distance(shapes: Sequence[Shape], x: Tensor) -> Tensor:
-    """The least signed distance to any of the shapes; all discs are one expression, as domains have many."""
+    """The least signed distance to any of the shapes; all discs are computed at once, as domains have many."""
     distances = [shape._distance(x) for shape in shapes if not isinstance(shape, Disc)]
     if discs := [(*shape.center, shape.radius) for shape in shapes if isinstance(shape, Disc)]:
-        # One row a disc and one column a point: the minimum over the first axis is several times faster.
+        # One row per disc and one column per point: the minimum over the first axis is several times faster.
         center_x, center_y, radius = x.new_tensor(discs).T[:, :, None]
         from_x, from_y = x[:, 0].contiguous() - center_x, x[:, 1].contiguous() - center_y
         distances.append(((from_x * from_x + from_y * from_y).sqrt() - radius).amin(dim=0))

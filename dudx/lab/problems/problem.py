@@ -1,4 +1,4 @@
-"""What a problem is: an equation in a domain, the conditions that select its solution, and a reference."""
+"""Problems: an equation in a domain, the conditions that select its solution, and a reference solution."""
 
 from __future__ import annotations
 
@@ -13,23 +13,24 @@ from torch import Generator, Tensor, nn
 
 from dudx.errors import InputError
 from dudx.lab.features import Features, Hard
-from dudx.lab.problems.conditions.binding import Bound, bind
-from dudx.lab.problems.conditions.bound import Condition, Points, Sampler
-from dudx.lab.problems.conditions.frame import ALL, Frame, names_of
-from dudx.lab.problems.conditions.stated import Stated
+from dudx.lab.problems.conditions.condition import Condition, Points, Sampler
+from dudx.lab.problems.conditions.condition_set import ConditionSet, bind_conditions
+from dudx.lab.problems.conditions.condition_types import ConditionSpec
+from dudx.lab.problems.conditions.variables import POINTS_ARGUMENT, ProblemVariables, argument_names
 from dudx.lab.problems.default_device import refuse_another_default
-from dudx.lab.problems.doubts import doubts
 from dudx.lab.problems.geometry import Domain
-from dudx.lab.problems.imposing import imposed
+from dudx.lab.problems.hard_conditions import hard_conditions
+from dudx.lab.problems.undetermined import undetermined
+from dudx.lab.problems.well_posedness import outside_domain, well_posedness_warnings
 from dudx.residual.residual_function import Residual
 
-__all__ = ["Condition", "Points", "Problem", "Sampler", "Solution"]
+__all__ = ["Condition", "Points", "Problem", "ReferenceSolution", "Sampler"]
 
-#: Points at which everything is tried when a problem is stated.
-_TRIED = 4
+#: Points of the domain and of each condition at which a problem is tried when it is constructed.
+_PROBES = 4
 
 
-class Solution(Protocol):
+class ReferenceSolution(Protocol):
     """A solution to compare with: values at its own points, and at any others."""
 
     @property
@@ -54,35 +55,35 @@ class Problem:
     ```
 
     Args:
-        residual: the equation, as a function of the unknown functions and of any inputs and unknown constants by name,
-            that is to be zero; a tuple of several. `points` is all coordinates, (N, d). Or a `dudx.Residual`.
+        residual: the equation, a function of the unknown functions and of any inputs and unknown constants by name
+            whose value is to be zero, or a tuple of several; `points` is all coordinates, (N, d). Or a `dudx.Residual`.
         inputs: the names of the coordinates, in the order of the domain's.
-        domain: where it holds.
-        conditions: what selects the solution; see `dudx.lab.problems.conditions`.
-        name: the word for it in files and on the command line.
-        title: what it is called in pictures.
-        solution: the exact or computed solution; a function because loading it may take a moment.
-        label: what it is called in tables, where the title is too long.
-        outputs: how many unknown functions there are; as many as the equation names.
-        rescaled: inputs are rescaled to [-1, 1] where their ranges differ much.
-        features, hard: what is known of the solution, for networks that use it: columns to see, and values that hold
-            by construction.
-        unknowns: unknown constants of an inverse problem and where to start from, trained together with the network.
+        domain: where the equation holds, such as `Box`, `Disc`, `Polygon`, their combinations, times an `Interval`.
+        conditions: `Dirichlet`, `Neumann`, `Robin`, `Initial`, `Periodic`, `Equation`, `Interface`, `Data`.
+        name: the name in files and on the command line.
+        title: the title of plots.
+        solution: a function that loads the exact or computed reference solution.
+        label: a short title for tables.
+        outputs: the number of unknown functions; as many as the equation names.
+        rescaled: rescale inputs to [-1, 1] because their ranges differ much.
+        features: input features for the network, from what is known of the solution.
+        hard: a transformation of the network's output with which conditions hold by construction.
+        unknowns: unknown constants of an inverse problem and their initial guesses, trained together with the network.
         functions: unknown functions that depend on some of the inputs only, `{"k": ("x", "y")}`: each is a network of
             its own.
-        defaults: settings of a run that suit it: they override a profile's general ones, and its table for the problem
-            them.
+        defaults: settings of a run that suit the problem: they override a profile's general settings, and are
+            overridden by a profile's table for the problem.
 
-    What is wrong with it is said here, before anything is trained.
+    Errors in the statement of a problem are raised at construction, before anything is trained; see also `warnings`.
     """
 
     residual: Residual
     inputs: tuple[str, ...]
     domain: Domain
-    conditions: Bound
+    conditions: ConditionSet
     name: str
     title: str
-    solution: Callable[[], Solution] | None
+    solution: Callable[[], ReferenceSolution] | None
     label: str
     outputs: int
     rescaled: bool
@@ -91,7 +92,7 @@ class Problem:
     unknowns: Mapping[str, nn.Parameter] | None
     functions: Mapping[str, tuple[str, ...]]
     defaults: Mapping[str, Any]
-    _frame: Frame = field(init=False, repr=False, compare=False)
+    _variables: ProblemVariables = field(init=False, repr=False, compare=False)
     _starts: Mapping[str, Tensor] = field(init=False, repr=False, compare=False)
 
     def __init__(
@@ -99,10 +100,10 @@ class Problem:
         residual: Callable[..., Any] | Residual,
         inputs: Sequence[str],
         domain: Domain,
-        conditions: Sequence[Condition | Stated] = (),
+        conditions: Sequence[Condition | ConditionSpec] = (),
         name: str = "problem",
         title: str = "",
-        solution: Callable[[], Solution] | None = None,
+        solution: Callable[[], ReferenceSolution] | None = None,
         label: str = "",
         outputs: int | None = None,
         rescaled: bool = False,
@@ -113,79 +114,91 @@ class Problem:
         defaults: Mapping[str, Any] | None = None,
     ) -> None:
         refuse_another_default()
+        if isinstance(inputs, str):
+            raise InputError(f'The inputs are names in a tuple, such as ("x", "t"); got {inputs!r}.')
         constants = {key: _parameter(key, start) for key, start in (unknowns or {}).items()}
-        frame = _frame(residual, tuple(inputs), domain, constants)
-        if outputs is not None and outputs != len(frame.outputs):
+        variables = _problem_variables(residual, tuple(inputs), domain, constants)
+        if outputs is not None and outputs != len(variables.outputs):
             raise InputError(
-                f"The equation names {len(frame.outputs)} output(s) ({', '.join(frame.outputs)}), and outputs = "
-                f"{outputs}; name them all, in order."
+                f"The equation names {len(variables.outputs)} output(s) ({', '.join(variables.outputs)}), and outputs "
+                f"= {outputs}; name them all, in order."
             )
-        equation = residual if isinstance(residual, Residual) else frame.residual(residual)
+        equation = residual if isinstance(residual, Residual) else variables.residual(residual)
         values = {
-            "residual": equation, "inputs": tuple(inputs), "domain": domain, "conditions": bind(conditions, frame),
-            "name": name, "title": title or name, "solution": solution, "label": label, "outputs": len(frame.outputs),
-            "rescaled": rescaled, "features": features, "hard": hard, "unknowns": constants or None,
-            "functions": _functions(functions or {}, frame), "defaults": dict(defaults or {}), "_frame": frame,
+            "residual": equation, "inputs": tuple(inputs), "domain": domain,
+            "conditions": bind_conditions(conditions, variables), "name": name, "title": title or name,
+            "solution": solution, "label": label, "outputs": len(variables.outputs), "rescaled": rescaled,
+            "features": features, "hard": hard, "unknowns": constants or None,
+            "functions": _functions(functions or {}, variables), "defaults": dict(defaults or {}),
+            "_variables": variables,
             "_starts": {key: value.detach().clone() for key, value in constants.items()},
         }  # fmt: skip
         for key, value in values.items():
             object.__setattr__(self, key, value)
-        self._try()
+        self._check()
 
     @property
     def names(self) -> tuple[str, ...]:
         """The names of the unknown functions, in the order of a network's outputs."""
-        return self._frame.outputs
+        return self._variables.outputs
 
     @property
     def time(self) -> int | None:
         """The column of time; None where there is none."""
-        return self._frame.time
+        return self._variables.time
 
-    def operand(self, key: str) -> tuple[str, tuple[str, ...]]:
-        """The unknown function that a key such as `u` or `u_t` names, and the inputs it is differentiated along."""
-        return self._frame.operand(key)
+    def parse_derivative(self, key: str) -> tuple[str, tuple[str, ...]]:
+        """Split a key such as `u` or `u_t` into the unknown function and the inputs it is differentiated along."""
+        return self._variables.parse_derivative(key)
 
     @property
     def periodic(self) -> tuple[int, ...]:
-        """The columns along which the solution repeats itself."""
+        """The columns along which the solution is periodic."""
         return self.conditions.periodic
 
     @cached_property
     def orders(self) -> Mapping[str, Mapping[str, int]]:
-        """Of each unknown function, the order of the equation along each input."""
-        return self.residual.orders(self.domain.sobol(_TRIED, dtype=torch.float64))
+        """The order of the equation for each unknown function along each input."""
+        return self.residual.orders(self.domain.sobol(_PROBES, dtype=torch.float64))
 
     @cached_property
-    def doubts(self) -> tuple[str, ...]:
-        """What may be wrong with it, in sentences; of conditions that are given with samplers nothing is known."""
-        if any(isinstance(one, Condition) for one in self.conditions.stated):
+    def warnings(self) -> tuple[str, ...]:
+        """Sentences about conditions that seem to be missing or to contradict each other.
+
+        They are raised as `ProblemWarning` when training starts. Nothing is known of conditions with custom samplers.
+        """
+        if any(isinstance(spec, Condition) for spec in self.conditions.specs):
             return ()
-        # Functions of their own inputs are looked for, and what selects them is a matter of data.
-        orders = {name: along for name, along in self.orders.items() if name not in self.functions}
-        return tuple(doubts(orders, self._frame, self.conditions))
+        found = well_posedness_warnings(self.orders, self.functions, self._variables, self.conditions)
+        if self.hard is not None:
+            return tuple(found)
+        for name in undetermined(self.residual, self._variables, self.conditions):
+            fluxes = " If all conditions on it are fluxes, they must balance its sources, or there is no solution."
+            found.append(
+                f"There is no condition on {name} that fixes its value: it is known up to a constant at best; give its "
+                f"value at a point, Data([[...]], {name}=0.0)." + (fluxes if max(self._orders_of(name)) > 1 else "")
+            )
+        return tuple(found)
+
+    def _orders_of(self, name: str) -> list[int]:
+        return [0, *self.orders.get(name, {}).values()]
 
     def restart(self) -> None:
-        """Put unknown constants back to where they start from."""
+        """Set unknown constants back to their initial guesses."""
         with torch.no_grad():
             for name, start in self._starts.items():
                 (self.unknowns or {})[name].copy_(start)
 
-    def imposed(self) -> nn.Module | None:
-        """What lets conditions that are `hard` hold by construction, from points and a network's outputs."""
-        return imposed(self.conditions.hard, self._frame)
+    def hard_conditions(self) -> nn.Module | None:
+        """Make the module that lets `hard` conditions hold, from points and a network's outputs; None without any."""
+        return hard_conditions(self.conditions.hard, self._variables)
 
-    def _try(self) -> None:
-        """Draw some points of everything, so that what is wrong comes to light."""
-        if self.domain.dimension != len(self.inputs):
-            raise InputError(
-                f"The domain has {self.domain.dimension} dimensions and there are {len(self.inputs)} inputs "
-                f"({', '.join(self.inputs)})."
-            )
+    def _check(self) -> None:
+        """Evaluate everything at a few points, so that errors are raised now."""
         generator, place, dtype = Generator().manual_seed(0), torch.device("cpu"), torch.float64
-        self.domain.sample(_TRIED, generator, place, dtype)
-        if any(isinstance(one, Condition) for one in self.conditions.stated):
-            return  # samplers of one's own are run when they are needed
+        self.domain.sample(_PROBES, generator, place, dtype)
+        if any(isinstance(one, Condition) for one in self.conditions.specs):
+            return  # custom samplers run when they are needed
         unused = [name for name in self.names if name not in self.orders]
         alone = [name for name in self.names if not self.orders.get(name) and not self._mentioned(name)]
         if unused or alone:
@@ -195,31 +208,43 @@ class Problem:
                 f"coordinate it is missing among the inputs {', '.join(self.inputs)}, if a constant among the unknowns."
             )
         for condition in self.conditions:
-            x, data = condition.sample(_TRIED, generator, place, dtype)
+            x, data = condition.sample(_PROBES, generator, place, dtype)
             condition.residual.operators(x, **data)
-        self.imposed()
+        for spec in self.conditions.data:
+            if bool(outside_domain(spec, self._variables).all()):
+                raise InputError(
+                    f"All {len(spec.points)} points of data lie outside of the domain, which reaches from "
+                    f"{self.domain.bounds[0]} to {self.domain.bounds[1]}; their columns are {', '.join(self.inputs)}."
+                )
+        self.hard_conditions()
 
     def _mentioned(self, name: str) -> bool:
-        keys = [key for one in self.conditions.stated for key in getattr(one, "given", ())]
-        return name in self.functions or any(self._frame.operand(key)[0] == name for key in keys)
+        keys = [key for one in self.conditions.specs for key in getattr(one, "given", ())]
+        return name in self.functions or any(self._variables.parse_derivative(key)[0] == name for key in keys)
 
 
-def _frame(
+def _problem_variables(
     residual: Callable[..., Any] | Residual,
     inputs: tuple[str, ...],
     domain: Domain,
     unknowns: Mapping[str, nn.Parameter],
-) -> Frame:
-    if isinstance(residual, Residual):
-        return Frame(inputs, residual.outputs, domain, unknowns)
-    if not callable(residual):
-        raise InputError(f"The equation is a function, lambda u: u.xx + u.yy; got {type(residual).__name__}.")
+) -> ProblemVariables:
     if not isinstance(domain, Domain):
         raise InputError(f"The domain is a shape such as Box((0, 0), (1, 1)); got {type(domain).__name__}.")
-    names = tuple(name for name in names_of(residual) if name not in (*inputs, *unknowns, ALL))
+    if domain.dimension != len(inputs):
+        raise InputError(
+            f"The domain has {domain.dimension} dimensions and there are {len(inputs)} inputs ({', '.join(inputs)})."
+        )
+    if shared := sorted(set(unknowns) & {*inputs, POINTS_ARGUMENT}):
+        raise InputError(f"The unknown constant {shared[0]!r} has the name of an input; give it another name.")
+    if isinstance(residual, Residual):
+        return ProblemVariables(inputs, residual.outputs, domain, unknowns)
+    if not callable(residual):
+        raise InputError(f"The equation is a function, lambda u: u.xx + u.yy; got {type(residual).__name__}.")
+    names = tuple(name for name in argument_names(residual) if name not in (*inputs, *unknowns, POINTS_ARGUMENT))
     if not names:
         raise InputError("The equation takes the unknown functions by name, lambda u: ...; it takes none.")
-    return Frame(inputs, names, domain, unknowns)
+    return ProblemVariables(inputs, names, domain, unknowns)
 
 
 def _parameter(name: str, start: nn.Parameter | float) -> nn.Parameter:
@@ -230,11 +255,11 @@ def _parameter(name: str, start: nn.Parameter | float) -> nn.Parameter:
     return nn.Parameter(torch.tensor(float(start), dtype=torch.float64))
 
 
-def _functions(functions: Mapping[str, Sequence[str]], frame: Frame) -> dict[str, tuple[str, ...]]:
+def _functions(functions: Mapping[str, Sequence[str]], variables: ProblemVariables) -> dict[str, tuple[str, ...]]:
     for name, inputs in functions.items():
-        if name not in frame.outputs or not inputs or any(i not in frame.inputs for i in inputs):
+        if name not in variables.outputs or not inputs or any(i not in variables.inputs for i in inputs):
             raise InputError(
                 f"functions = {{{name!r}: {tuple(inputs)}}} names an unknown function of the equation "
-                f"({', '.join(frame.outputs)}) and inputs that it depends on ({', '.join(frame.inputs)})."
+                f"({', '.join(variables.outputs)}) and inputs that it depends on ({', '.join(variables.inputs)})."
             )
     return {name: tuple(inputs) for name, inputs in functions.items()}

@@ -1,6 +1,6 @@
-"""Surfaces that domains are bounded by: how points are spread over them, and which way their normals point.
+"""Surfaces (points, curves, faces) that bound shapes: points spread evenly over them, and their normals.
 
-Faces and circles are rows of numbers, (base, extent, normal, radius), so that many of them are one expression.
+Faces and circles are rows of numbers, (base, extent, normal, radius), so that many are computed at once.
 """
 
 from __future__ import annotations
@@ -17,24 +17,24 @@ Numbers = tuple[float, ...]
 
 
 class Surface(Protocol):
-    """What is asked of a surface in d dimensions."""
+    """A point, a curve or a surface that bounds a shape in d dimensions."""
 
     @property
     def measure(self) -> float:
-        """Its length or area; 1 for a point."""
+        """The length or area; 1 for a point."""
         ...
 
     def located(self, unit: Tensor) -> tuple[Tensor, Tensor]:
-        """Points spread evenly over it, from numbers (N, d) in [0, 1], and the normals there, of length 1."""
+        """Map numbers (N, d) in [0, 1] to points spread evenly over the surface, and the unit normals there."""
         ...
 
     def touches(self, points: Tensor, normals: Tensor, within: float) -> Tensor:
-        """Which points (N,) are on it, to within a distance, where its normal is along theirs."""
+        """Mark the points (N,) within a distance of the surface whose normals are parallel to its own."""
         ...
 
 
 class _Row:
-    """A surface that a row of numbers describes."""
+    """A surface described by a row of numbers."""
 
     def row(self) -> Numbers:
         raise NotImplementedError
@@ -78,13 +78,13 @@ class Circle(_Row):
 
 
 def columns_of(rows: Sequence[Numbers], like: Tensor) -> Sequence[Tensor]:
-    """Base (k, d), extent (k, d), normal (k, d) and radius (k, 1) of rows."""
+    """Split rows into base (k, d), extent (k, d), normal (k, d) and radius (k, 1)."""
     d = len(rows[0]) // 3
     return like.new_tensor(rows).split([d, d, d, 1], dim=1)
 
 
 def rows_located(columns: Sequence[Tensor], unit: Tensor) -> tuple[Tensor, Tensor]:
-    """A point and a normal for each row."""
+    """One point and one normal per row."""
     base, extent, normal, radius = columns
     points = base + extent * unit
     if unit.shape[1] != 2:
@@ -95,7 +95,7 @@ def rows_located(columns: Sequence[Tensor], unit: Tensor) -> tuple[Tensor, Tenso
 
 
 def rows_touched(columns: Sequence[Tensor], points: Tensor, normals: Tensor, within: float) -> Tensor:
-    """Which points (k, N) are on each of the surfaces."""
+    """Mark the points (k, N) on each of the surfaces."""
     base, extent, normal, radius = (column[:, None] for column in columns)
     offset = points - torch.minimum(torch.maximum(points, base), base + extent)
     close = (torch.linalg.vector_norm(offset, dim=2) - radius[..., 0]).abs() < within
@@ -105,7 +105,7 @@ def rows_touched(columns: Sequence[Tensor], points: Tensor, normals: Tensor, wit
 
 @dataclass(frozen=True)
 class Segment:
-    """An edge of a polygon; the normal is at the right of who walks from `start` to `end`."""
+    """An edge of a polygon; the normal points to the right of the direction from `start` to `end`."""
 
     start: Numbers
     end: Numbers

@@ -14,7 +14,7 @@ from dudx.engines.interface import Engine
 from dudx.errors import InputError
 from dudx.evaluate import backward, suggested_chunk
 from dudx.lab.problems.conditions import Condition
-from dudx.lab.problems.conditions.binding import some_of
+from dudx.lab.problems.conditions.condition import subset_sampler
 from dudx.lab.problems.problem import Points, Problem, Sampler
 from dudx.lab.run.engine_choice import engine_kind
 from dudx.lab.run.pieces import FACTOR, Pieces, multiplied
@@ -133,8 +133,8 @@ class Objective:
             (points[rows], {name: values[rows] for name, values in data.items()})
             for rows in (order[:count], order[count:])
         )
-        self.kept_back[condition.name] = some_of(back)(count, Generator(), self.device, self.dtype)
-        return replace(condition, sample=some_of(rest), measured=rest)
+        self.kept_back[condition.name] = subset_sampler(back)(count, Generator(), self.device, self.dtype)
+        return replace(condition, sample=subset_sampler(rest), measured=rest)
 
     def at(self, drawn: Sequence[Points]) -> list[Part]:
         """The parts at some points, with their data."""

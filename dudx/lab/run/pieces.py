@@ -13,7 +13,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from dudx.lab.problems.conditions.frame import by_name, names_of
+from dudx.lab.problems.conditions.variables import argument_names, with_arguments
 from dudx.lab.problems.geometry import Cutout, Cylinder, Domain, Shape
 from dudx.residual.residual_function import Residual
 
@@ -51,7 +51,7 @@ class Pieces:
 
 def multiplied(residual: Residual) -> Residual:
     """Multiply a residual by the data named `FACTOR`."""
-    asked = names_of(residual.function)
+    asked = argument_names(residual.function)
 
     def function(given: Mapping[str, Any]) -> Any:
         factor = given[FACTOR]
@@ -59,7 +59,7 @@ def multiplied(residual: Residual) -> Residual:
         return tuple(factor * one for one in found) if isinstance(found, tuple | list) else factor * found
 
     return Residual(
-        by_name(function, (*asked, FACTOR)),
+        with_arguments(function, (*asked, FACTOR)),
         residual.inputs,
         (*residual.data, FACTOR),
         networks=residual.networks,

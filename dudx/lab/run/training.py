@@ -17,7 +17,7 @@ from dudx.lab.files import remove_unfinished
 from dudx.lab.locks import locked
 from dudx.lab.problems import Problem
 from dudx.lab.problems import problem as problem_named
-from dudx.lab.problems.doubts import ProblemWarning
+from dudx.lab.problems.well_posedness import ProblemWarning
 from dudx.lab.run.checkpoint import FILE as CHECKPOINT
 from dudx.lab.run.checkpoint import Checkpoint
 from dudx.lab.run.folder import LOCK, abandon, begin_run, settings_of
@@ -65,8 +65,8 @@ def trained(
     begun = _begun(folder, settings, resume)
     # Everything that can be wrong with the settings comes to light here, before the folder is made.
     problem = problem_named(settings.problem) if problem is None else problem
-    for doubt in problem.doubts:
-        warnings.warn(doubt, ProblemWarning, stacklevel=2)
+    for sentence in problem.warnings:
+        warnings.warn(sentence, ProblemWarning, stacklevel=2)
     check_machine(problem, settings)
     if settings.threads:  # as many as the machine bears, by now
         torch.set_num_threads(settings.threads)

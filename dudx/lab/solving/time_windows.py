@@ -21,7 +21,7 @@ from dudx.engines.taylor import Taylor
 from dudx.evaluate import derivatives
 from dudx.lab.problems import Problem
 from dudx.lab.problems.conditions import Condition, Initial
-from dudx.lab.problems.conditions.frame import by_name
+from dudx.lab.problems.conditions.variables import with_arguments
 from dudx.lab.problems.geometry import Cylinder, Interval
 from dudx.lab.run.settings import Settings
 from dudx.lab.solving.staged import train_and_look
@@ -69,7 +69,7 @@ class Marched:
 
 def can_be_cut(problem: Problem) -> bool:
     """Whether a problem goes on from a start, and from nothing else."""
-    plain = not any(isinstance(one, Condition) for one in problem.conditions.stated)
+    plain = not any(isinstance(one, Condition) for one in problem.conditions.specs)
     return problem.time is not None and plain and bool(problem.conditions.initial) and not problem.conditions.data
 
 
@@ -112,7 +112,7 @@ def _window(problem: Problem, start: float, end: float, before: nn.Module | None
     """The problem between two times, starting from what a network says."""
     between = Interval(start, end)
     domain = problem.domain.space * between if isinstance(problem.domain, Cylinder) else between
-    stated = problem.conditions.stated
+    stated = problem.conditions.specs
     if before is not None:
         given = {key: _carried(problem, before, key, start) for one in problem.conditions.initial for key in one.given}
         stated = (*(one for one in stated if not isinstance(one, Initial)), Initial(hard=False, name=None, **given))
@@ -121,7 +121,7 @@ def _window(problem: Problem, start: float, end: float, before: nn.Module | None
 
 def _carried(problem: Problem, network: nn.Module, key: str, at: float) -> Callable[..., Any]:
     """The value of u, or of u_t, at the end of the window before, as a function of the place."""
-    name, along = problem.operand(key)
+    name, along = problem.parse_derivative(key)
     axes, output = [problem.inputs.index(i) for i in along], problem.names.index(name)
     places = [i for n, i in enumerate(problem.inputs) if n != problem.time]
     like = next(network.parameters())
@@ -133,4 +133,4 @@ def _carried(problem: Problem, network: nn.Module, key: str, at: float) -> Calla
         (found,) = derivatives(network, torch.cat(columns, dim=1), [D(*axes)], Taylor())
         return found[:, output : output + 1] if columns[1:] else found[0, output]
 
-    return by_name(value, places)
+    return with_arguments(value, places)

@@ -11,7 +11,7 @@ from numpy.typing import ArrayLike
 
 from dudx.errors import InputError
 from dudx.lab.problems import Problem
-from dudx.lab.problems.conditions.frame import names_of
+from dudx.lab.problems.conditions.variables import argument_names
 
 _POINTS = 10_000
 
@@ -55,7 +55,7 @@ def reference_values(
 def _called(reference: Callable[..., Any], x: np.ndarray, problem: Problem) -> Any:
     """A function of inputs by name, or of all points at once."""
     try:
-        names = names_of(reference)
+        names = argument_names(reference)
     except InputError:
         names = []
     if names and all(name in problem.inputs for name in names):

@@ -1,7 +1,8 @@
 """Conditions that select the solution of an equation, and how they become terms of a loss."""
 
-from dudx.lab.problems.conditions.bound import Condition, Points, Sampler
-from dudx.lab.problems.conditions.stated import (
+from dudx.lab.problems.conditions.condition import Condition, Points, Sampler
+from dudx.lab.problems.conditions.condition_types import (
+    ConditionSpec,
     Data,
     Dirichlet,
     Equation,
@@ -10,11 +11,11 @@ from dudx.lab.problems.conditions.stated import (
     Neumann,
     Periodic,
     Robin,
-    Stated,
 )
 
 __all__ = [
     "Condition",
+    "ConditionSpec",
     "Data",
     "Dirichlet",
     "Equation",
@@ -25,5 +26,4 @@ __all__ = [
     "Points",
     "Robin",
     "Sampler",
-    "Stated",
 ]

@@ -1,7 +1,8 @@
-"""Where a condition holds: pieces of boundary, by shape, by name or by a predicate."""
+"""Select the part of a boundary where a condition holds: by shape, by piece, by name or by a predicate."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -11,27 +12,33 @@ from torch import Generator, Tensor
 
 from dudx.errors import InputError
 from dudx.lab.problems.boundary_pieces import PROBES, BoundarySample, Piece, exactly, sample_pieces
-from dudx.lab.problems.conditions.frame import Frame
+from dudx.lab.problems.conditions.variables import ProblemVariables
 from dudx.lab.problems.geometry import Cutout, Cylinder, Domain, Shape
 from dudx.lab.problems.surfaces import Circle, Face, Segment, Sphere, Surface
 
-#: A shape (the boundary it has of the domain's), a piece, a name such as "left", "x=0" or "holes", several of them, or
-#: a function of the inputs by name that is true where the condition holds. None is everywhere.
+#: A shape (the part of the domain's boundary on its surface), a piece, a name such as "left", "x=0" or "holes", a list
+#: of these, or a function of the inputs by name that is true where the condition holds. None is the whole boundary.
 On = Shape | Piece | str | Callable[..., Any] | Sequence[Any] | None
 
 _SIDES = {"left": (0, 0), "right": (0, 1), "bottom": (1, 0), "top": (1, 1), "back": (2, 0), "front": (2, 1)}
 
 
 @dataclass(frozen=True)
-class Place:
-    """Pieces of one domain's boundary, or the part of them where a predicate is true."""
+class BoundaryRegion:
+    """Pieces of one domain's boundary, or the part of them where a predicate is true.
+
+    Attributes:
+        pieces: the pieces; with a predicate, those that it is asked about.
+        where: the predicate, from points (N, d) to booleans (N,).
+        share: the fraction of the pieces' measure where it is true.
+    """
 
     pieces: tuple[Piece, ...]
     where: Callable[[Tensor], Tensor] | None = None
     share: float = 1.0
 
     def sample(self, n: int, generator: Generator, device: torch.device, dtype: torch.dtype) -> BoundarySample:
-        """`n` points, uniform by length."""
+        """Draw `n` points, uniform by length."""
         where = self.where
         if where is None:
             return sample_pieces(self.pieces, n, generator, device, dtype)
@@ -44,47 +51,53 @@ class Place:
         return BoundarySample(*exactly(n, self.share, draw))
 
 
-def place(on: On, frame: Frame, periodic: Sequence[int] = ()) -> Place:
-    """What `on` stands for on the boundary of a domain, without the faces across which the solution is periodic."""
-    there = boundary_of(frame.domain, periodic)
+def select_boundary(on: On, variables: ProblemVariables, periodic: Sequence[int] = ()) -> BoundaryRegion:
+    """The region that `on` stands for, without the faces across which the solution is periodic."""
+    there = nonperiodic_pieces(variables, periodic)
     if on is None:
         if not there:
             raise InputError("A condition is on the whole boundary, of which nothing is left; see Periodic.")
-        return Place(there)
+        return BoundaryRegion(there)
     if callable(on) and not isinstance(on, Shape):
-        return _where(on, frame, there)
+        return _where(on, variables, there)
     chosen = on if isinstance(on, Sequence) and not isinstance(on, str) else [on]
-    found = {id(piece): piece for one in chosen for piece in _pieces(one, frame, there)}
-    return Place(tuple(piece for piece in there if id(piece) in found))
+    found = {id(piece): piece for one in chosen for piece in _pieces(one, variables, there)}
+    return BoundaryRegion(tuple(piece for piece in there if id(piece) in found))
 
 
-def boundary_of(domain: Domain, periodic: Sequence[int] = ()) -> tuple[Piece, ...]:
-    """The pieces of boundary, without those across which the solution is periodic."""
-    return tuple(p for p in domain.pieces if not any(level(p.surface, axis) is not None for axis in periodic))
+def nonperiodic_pieces(variables: ProblemVariables, periodic: Sequence[int] = ()) -> tuple[Piece, ...]:
+    """The pieces of boundary, without the two outer faces that periodicity along an axis identifies."""
+    space, domain = variables.space, variables.domain
+
+    def identified(piece: Piece, axis: int) -> bool:
+        at = plane_coordinate(piece.surface, axis)
+        return at is not None and any(_equal(at, corner[axis], axis, space) for corner in space.bounds)
+
+    return tuple(piece for piece in domain.pieces if not any(identified(piece, axis) for axis in periodic))
 
 
-def _pieces(one: object, frame: Frame, there: Sequence[Piece]) -> list[Piece]:
+def _pieces(one: object, variables: ProblemVariables, there: Sequence[Piece]) -> list[Piece]:
     if isinstance(one, Piece):
         found = [piece for piece in there if piece.surface == one.surface]
     elif isinstance(one, Shape):
         found = [piece for piece in there if piece.surface in one.surfaces]
     elif isinstance(one, str):
-        found = _named(one, frame, there)
+        found = _named(one, variables, there)
     else:
         raise InputError(
             "A condition is on a shape, a piece of boundary, a name such as 'left' or 'x=0', several of them, or where "
             f"a function of the inputs is true; got {type(one).__name__}."
         )
     if not found:
-        what = repr(one) if isinstance(one, str | Shape) else described(one.surface, frame.inputs)
-        shown = ", ".join(described(piece.surface, frame.inputs) for piece in there[:8]) or "nothing"
+        what = repr(one) if isinstance(one, str | Shape) else describe_surface(one.surface, variables.inputs)
+        shown = ", ".join(describe_surface(piece.surface, variables.inputs) for piece in there[:8]) or "nothing"
         more = ", …" if len(there) > 8 else ""
         raise InputError(f"A condition is on a boundary that does not exist, {what}; there is {shown}{more}.")
     return found
 
 
-def _named(name: str, frame: Frame, there: Sequence[Piece]) -> list[Piece]:
-    space = frame.domain.space if isinstance(frame.domain, Cylinder) else frame.domain
+def _named(name: str, variables: ProblemVariables, there: Sequence[Piece]) -> list[Piece]:
+    space = variables.space
     if name in ("outside", "holes") and isinstance(space, Cutout):
         parts = (space.outside,) if name == "outside" else space.holes
         return [piece for piece in there if any(piece.surface in part.surfaces for part in parts)]
@@ -92,28 +105,34 @@ def _named(name: str, frame: Frame, there: Sequence[Piece]) -> list[Piece]:
         axis, end = _SIDES[name]
         at = space.bounds[end][axis] if axis < space.dimension else None
     else:
-        axis, at = plane(name, frame)
-        if axis == frame.time and isinstance(frame.domain, Cylinder):
-            raise InputError(f"{name!r} is a time, not a piece of boundary; values at the start are given by Initial.")
-    return [] if at is None else [piece for piece in there if _equal(level(piece.surface, axis), at)]
+        axis, at = parse_plane(name, variables)
+        if axis == variables.time and isinstance(variables.domain, Cylinder):
+            raise InputError(
+                f"{name!r} is a time, not a piece of boundary; values at the initial time are given by Initial."
+            )
+    return (
+        []
+        if at is None
+        else [piece for piece in there if _equal(plane_coordinate(piece.surface, axis), at, axis, space)]
+    )
 
 
-def plane(text: str, frame: Frame) -> tuple[int, float]:
-    """The axis and the number of a text such as "x=0.5"."""
+def parse_plane(text: str, variables: ProblemVariables) -> tuple[int, float]:
+    """Split a text such as "x=0.5" into the axis and the number."""
     name, equals, number = (part.strip() for part in text.partition("="))
     try:
-        if not equals or name not in frame.inputs:
+        if not equals or name not in variables.inputs:
             raise ValueError
-        return frame.inputs.index(name), float(number)
+        return variables.inputs.index(name), float(number)
     except ValueError:
         raise InputError(
-            f"A boundary is named {', '.join(_SIDES)}, outside, holes, or as in {frame.inputs[0] + '=0'!r} by an input "
-            f"and a number; got {text!r}."
+            f"A boundary is named {', '.join(_SIDES)}, outside, holes, or as in {variables.inputs[0] + '=0'!r} by an "
+            f"input and a number; got {text!r}."
         ) from None
 
 
-def level(surface: Surface, axis: int) -> float | None:
-    """The coordinate that is the same everywhere on a flat surface across an axis."""
+def plane_coordinate(surface: Surface, axis: int) -> float | None:
+    """The constant coordinate of a flat surface perpendicular to an axis; None for any other surface."""
     if isinstance(surface, Face):
         return surface.low[axis] if axis < len(surface.normal) and surface.normal[axis] else None
     if isinstance(surface, Segment) and axis < 2 and surface.start[axis] == surface.end[axis]:
@@ -121,13 +140,15 @@ def level(surface: Surface, axis: int) -> float | None:
     return None
 
 
-def _equal(found: float | None, at: float) -> bool:
-    return found is not None and abs(found - at) <= 1e-12 * max(1.0, abs(at))
+def _equal(found: float | None, at: float, axis: int, space: Domain) -> bool:
+    low, high = (corner[axis] for corner in space.bounds)
+    tolerance = 1e-9 * (high - low) + 4 * math.ulp(max(abs(low), abs(high)))
+    return found is not None and abs(found - at) <= tolerance
 
 
-def _where(predicate: Callable[..., Any], frame: Frame, there: tuple[Piece, ...]) -> Place:
+def _where(predicate: Callable[..., Any], variables: ProblemVariables, there: tuple[Piece, ...]) -> BoundaryRegion:
     def where(points: Tensor) -> Tensor:
-        found = frame.called(predicate, points, "where a condition holds")
+        found = variables.call(predicate, points, "where a condition holds")
         if not isinstance(found, Tensor) or found.dtype != torch.bool or found.shape != (len(points), 1):
             raise InputError(
                 "A function that says where a condition holds returns a truth value for each point, such as "
@@ -143,13 +164,13 @@ def _where(predicate: Callable[..., Any], frame: Frame, there: tuple[Piece, ...]
         raise InputError(
             f"A condition is on a boundary that does not exist: its function is false at all of {PROBES} points there."
         )
-    return Place(there, where, share)
+    return BoundaryRegion(there, where, share)
 
 
-def described(surface: Surface, inputs: Sequence[str]) -> str:
-    """A surface in words."""
+def describe_surface(surface: Surface, inputs: Sequence[str]) -> str:
+    """Describe a surface in words, for messages."""
     for axis, name in enumerate(inputs):
-        at = level(surface, axis)
+        at = plane_coordinate(surface, axis)
         if at is not None:
             return f"'{name}={at:g}'"
     if isinstance(surface, Circle | Sphere):

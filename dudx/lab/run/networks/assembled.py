@@ -21,7 +21,7 @@ Make = Callable[[int, int, Bounds | None], nn.Module]
 
 def assembled(problem: Problem, make: Make, bounds: Bounds | None) -> nn.Module:
     """The network itself where nothing is to be added."""
-    imposed = problem.imposed()
+    imposed = problem.hard_conditions()
     if not problem.periodic and not problem.functions and imposed is None:
         return make(len(problem.inputs), problem.outputs, bounds)
     shared = [i for i, name in enumerate(problem.names) if name not in problem.functions]

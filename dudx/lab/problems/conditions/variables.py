@@ -1,4 +1,4 @@
-"""What a condition is stated in: the names of inputs and unknown functions, the domain, and values given by name."""
+"""Names that conditions and equations use: inputs, unknown functions, unknown constants, and values given by name."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ from dudx.residual.residual_function import Residual
 
 #: A number, or a function of some of the inputs by name: `lambda x, t: torch.sin(x) * t`.
 Value = float | Callable[..., Any]
-#: The name of an argument that is all coordinates, (N, d), for functions of many inputs.
-ALL = "points"
+#: The argument that receives all coordinates, (N, d), for functions of many inputs.
+POINTS_ARGUMENT = "points"
 
 
 @dataclass(frozen=True)
-class Frame:
-    """The names that conditions use."""
+class ProblemVariables:
+    """Inputs, unknown functions and unknown constants of a problem by name, and its domain."""
 
     inputs: tuple[str, ...]
     outputs: tuple[str, ...]
@@ -37,13 +37,18 @@ class Frame:
 
     @property
     def time(self) -> int | None:
-        """The column of time: the last one of a shape over an interval, or the only one where it is called t."""
+        """Column of time: the last input of a shape times an interval, or the only input where it is named t."""
         if isinstance(self.domain, Cylinder):
             return len(self.inputs) - 1
         return 0 if isinstance(self.domain, Interval) and self.inputs == ("t",) else None
 
-    def operand(self, key: str) -> tuple[str, tuple[str, ...]]:
-        """The unknown function that a key such as `u` or `u_xt` names, and the inputs it is differentiated along."""
+    @property
+    def space(self) -> Domain:
+        """The domain without the interval of time."""
+        return self.domain.space if isinstance(self.domain, Cylinder) else self.domain
+
+    def parse_derivative(self, key: str) -> tuple[str, tuple[str, ...]]:
+        """Split a key such as `u` or `u_xt` into the unknown function and the inputs it is differentiated along."""
         for output in sorted(self.outputs, key=len, reverse=True):
             if key == output:
                 return output, ()
@@ -55,10 +60,16 @@ class Frame:
             f"as {self.outputs[0]}_{self.inputs[0]}; the equation names the unknown functions."
         )
 
+    def data_name(self, name: str) -> str:
+        """A name for data of a condition that no input, unknown function or unknown constant has."""
+        while name in (*self.inputs, *self.outputs, *self.unknowns):
+            name += "_"
+        return name
+
     def residual(self, function: Callable[..., Any], data: Sequence[str] = ()) -> Residual:
-        """A residual of a function that names some of the outputs, inputs, data and unknown constants, in any order."""
-        asked = names_of(function)
-        known = {*self.outputs, *self.inputs, *data, *self.unknowns, ALL}
+        """Make a residual of a function that takes outputs, inputs, data and unknown constants in any order."""
+        asked = argument_names(function)
+        known = {*self.outputs, *self.inputs, *data, *self.unknowns, POINTS_ARGUMENT}
         if strangers := [name for name in asked if name not in known]:
             raise InputError(
                 f"An equation takes {strangers[0]!r}, which is none of the inputs {', '.join(self.inputs)}, the "
@@ -70,40 +81,40 @@ class Frame:
         if list(asked) == list(names):
             return Residual(function, self.inputs, data)
 
-        def taking(given: Mapping[str, Any]) -> Any:
+        def call_by_name(given: Mapping[str, Any]) -> Any:
             named = {**given, **self.unknowns}
-            if ALL in asked:
-                named[ALL] = torch.cat([given[name] for name in self.inputs], dim=1)
+            if POINTS_ARGUMENT in asked:
+                named[POINTS_ARGUMENT] = torch.cat([given[name] for name in self.inputs], dim=1)
             return function(**{name: named[name] for name in asked})
 
-        return Residual(by_name(taking, names), self.inputs, data)
+        return Residual(with_arguments(call_by_name, names), self.inputs, data)
 
-    def value(self, value: Value, points: Tensor, of: str) -> Tensor:
-        """A value at points, (N, 1)."""
+    def evaluate(self, value: Value, points: Tensor, of: str) -> Tensor:
+        """Evaluate a number or a function at points, (N, 1); `of` says in errors what the value is for."""
         if not callable(value):
             return points.new_full((len(points), 1), float(value))
         with torch.no_grad():
-            found = self.called(value, points, of)
+            found = self.call(value, points, of)
         if isinstance(found, np.ndarray | numbers.Real):
             found = torch.as_tensor(found)
         if not isinstance(found, Tensor) or found.shape not in ((len(points), 1), ()):
             got = f"shape {tuple(found.shape)}" if isinstance(found, Tensor) else type(found).__name__
             raise InputError(
-                f"The function for {of} gives {got} for {len(points)} points; it is to give one number a point, shape "
+                f"The function for {of} gives {got} for {len(points)} points; it must give one number per point, shape "
                 f"({len(points)}, 1), as its arguments have."
             )
         return found.to(points).expand(len(points), 1)
 
-    def called(self, function: Callable[..., Any], points: Tensor, of: str) -> Any:
-        """What a function of some of the inputs by name returns."""
-        asked = names_of(function)
-        if strangers := [name for name in asked if name not in (*self.inputs, ALL)]:
+    def call(self, function: Callable[..., Any], points: Tensor, of: str) -> Any:
+        """Call a function of some of the inputs by name."""
+        asked = argument_names(function)
+        if strangers := [name for name in asked if name not in (*self.inputs, POINTS_ARGUMENT)]:
             raise InputError(
                 f"The function for {of} takes {strangers[0]!r}, which is none of the inputs {', '.join(self.inputs)}."
             )
         columns = {name: points[:, i : i + 1] for i, name in enumerate(self.inputs) if name in asked}
-        if ALL in asked:
-            columns[ALL] = points
+        if POINTS_ARGUMENT in asked:
+            columns[POINTS_ARGUMENT] = points
         try:
             return function(**columns)
         except (TypeError, ValueError, RuntimeError, IndexError) as error:
@@ -111,7 +122,7 @@ class Frame:
 
 
 def checked_value(value: object, of: str) -> Value:
-    """A number or a function, or a sentence that says so."""
+    """Return a finite number or a function; raise `InputError` for anything else."""
     if isinstance(value, Tensor | np.ndarray) and value.ndim == 0:
         value = float(value)
     if callable(value) or (isinstance(value, numbers.Real) and not isinstance(value, bool) and math.isfinite(value)):
@@ -122,8 +133,8 @@ def checked_value(value: object, of: str) -> Value:
     )
 
 
-def names_of(function: Callable[..., Any]) -> list[str]:
-    """The arguments that a function is to be given: those without a default."""
+def argument_names(function: Callable[..., Any]) -> list[str]:
+    """Names of the arguments without a default."""
     kinds = inspect.Parameter
     try:
         parameters = inspect.signature(function).parameters.values()
@@ -134,12 +145,13 @@ def names_of(function: Callable[..., Any]) -> list[str]:
     return [parameter.name for parameter in parameters if parameter.default is kinds.empty]
 
 
-def by_name(function: Callable[[Mapping[str, Any]], Any], names: Sequence[str]) -> Callable[..., Any]:
-    """A function with arguments of these names, made of one that takes them as a mapping."""
+def with_arguments(function: Callable[[Mapping[str, Any]], Any], names: Sequence[str]) -> Callable[..., Any]:
+    """Turn a function of a mapping into one with keyword arguments of these names."""
 
-    def taking(**given: Any) -> Any:
+    def call_with_mapping(**given: Any) -> Any:
         return function(given)
 
     keyword = inspect.Parameter.KEYWORD_ONLY
-    taking.__signature__ = inspect.Signature([inspect.Parameter(name, keyword) for name in names])  # type: ignore[attr-defined]
-    return taking
+    parameters = [inspect.Parameter(name, keyword) for name in names]
+    call_with_mapping.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
+    return call_with_mapping
