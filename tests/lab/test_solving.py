@@ -62,7 +62,7 @@ def test_a_solution_is_a_function_with_an_error_and_an_estimate_of_it(solved: So
     assert np.allclose(solved.residual(x), exact.detach().numpy(), atol=1e-9)
     with pytest.raises(InputError, match=r"shape \(N, 2\), columns x, y"):
         solved([[1.0, 2.0, 3.0]])
-    with pytest.raises(InputError, match="2 values a point; there are 1"):
+    with pytest.raises(InputError, match="2 values per point; there are 1"):
         solved.error(lambda x: (x, x))
 
 

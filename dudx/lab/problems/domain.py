@@ -74,10 +74,13 @@ class Domain(ABC):
             x: the points, (N, d).
             relative: the tolerance, relative to the size of the domain.
         """
+        return self._checked_distance(x) > self.tolerance(x.dtype, relative)
+
+    def tolerance(self, dtype: torch.dtype, relative: float) -> float:
+        """A length relative to the longest side of the domain, plus the rounding of coordinates in this format."""
         low, high = self.bounds
-        size = max(b - a for a, b in zip(low, high, strict=True))
-        largest = max(map(abs, (*low, *high)))
-        return self._checked_distance(x) > relative * size + 4 * torch.finfo(x.dtype).eps * largest
+        longest = max(b - a for a, b in zip(low, high, strict=True))
+        return relative * longest + 4 * torch.finfo(dtype).eps * max(map(abs, (*low, *high)))
 
     def sample(
         self, n: int, generator: Generator | None = None, device: Device = None, dtype: torch.dtype = torch.float32

@@ -36,7 +36,7 @@ class Mesh(Shape):
         self.name = path.name
         areas = np.linalg.norm(np.cross(corners[:, 1] - corners[:, 0], corners[:, 2] - corners[:, 0]), axis=1)
         self.corners = torch.from_numpy(corners[areas > 0])  # (F, 3, 3)
-        volume = float(torch.linalg.det(self.corners).sum() / 6)
+        volume = float(torch.linalg.det(self.corners - self.corners[0, 0]).sum() / 6)  # so that nothing cancels
         if volume < 0:
             self.corners = self.corners.flip(1)  # normals point out of the body
 

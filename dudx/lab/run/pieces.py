@@ -28,7 +28,7 @@ class Pieces:
         space = domain.space if isinstance(domain, Cylinder) else domain
         self.dimension = space.dimension
         self.shapes: tuple[Shape, ...] = (space.outside, *space.holes) if isinstance(space, Cutout) else ()
-        self.tolerance = space._step_across() if isinstance(space, Shape) else 0.0
+        self.space = space
 
     @property
     def several(self) -> bool:
@@ -40,7 +40,7 @@ class Pieces:
         space = points[:, : self.dimension]
         distances = torch.stack([shape.signed_distance(space).abs() for shape in self.shapes])
         least, nearest = distances.min(dim=0)
-        return nearest.masked_fill(least > self.tolerance, len(self.shapes))
+        return nearest.masked_fill(least > self.space.tolerance(points.dtype, 1e-5), len(self.shapes))
 
     def factors(self, points: Tensor) -> Tensor:
         """The factor of each point's residual, (N, 1)."""

@@ -87,6 +87,11 @@ class Grid:
         return place
 
 
+def inside_domain(problem: Problem, x: np.ndarray) -> np.ndarray:
+    """Mark the points in the domain; the outermost points of a grid may be outside of it by rounding."""
+    return ~problem.domain.lies_outside(torch.from_numpy(x), relative=1e-9).numpy()
+
+
 def grid(solution: Solved, n: int, at: Mapping[str, float]) -> Grid:
     """Evaluate a solution on a grid of n points per axis, over the first three inputs that are not held.
 
@@ -108,9 +113,7 @@ def grid(solution: Solved, n: int, at: Mapping[str, float]) -> Grid:
     mesh = np.meshgrid(*axes.values(), indexing="ij")
     columns = dict(zip(axes, (part.reshape(-1) for part in mesh), strict=True))
     x = np.stack([columns.get(name, np.full(mesh[0].size, held.get(name, 0.0))) for name in problem.inputs], axis=1)
-    values = solution(x)
-    # The outermost points are on the boundary, or outside of it by rounding.
-    inside = problem.domain.signed_distance(torch.from_numpy(x)).numpy() <= 1e-9 * float(np.abs(x).max())
-    values[~inside] = np.nan
+    inside, values = inside_domain(problem, x), np.full((len(x), problem.outputs), np.nan)
+    values[inside] = solution(x[inside])
     shaped = {name: values[:, i].reshape(mesh[0].shape) for i, name in enumerate(problem.names)}
     return Grid(axes, held, shaped)

@@ -19,7 +19,7 @@ from dudx.lab.problems import Problem
 from dudx.lab.run.settings import Settings, to_toml
 from dudx.lab.solving.grids import Grid, grid
 from dudx.lab.solving.time_windows import Windows
-from dudx.lab.solving.values import as_points, reference_values
+from dudx.lab.solving.values import as_points, reference_values, warn_outside
 
 _ROWS = 2**13
 
@@ -51,6 +51,10 @@ class Solution:
     def __call__(self, points: ArrayLike | torch.Tensor) -> np.ndarray:
         """The unknown functions (N, m) at points (N, d), columns in the order of the problem's inputs."""
         x = as_points(points, self.problem)
+        warn_outside(x, self.problem)
+        return self._values(x)
+
+    def _values(self, x: np.ndarray) -> np.ndarray:
         dtype = next(self.network.parameters()).dtype
         with torch.no_grad():
             values = [self.network(rows.to(dtype)) for rows in torch.from_numpy(x).split(_ROWS)]
@@ -89,16 +93,22 @@ class Solution:
         """The relative L2 error against a reference.
 
         Args:
-            reference: a function of some of the inputs by name, or of the points, that gives a value or a tuple of one
-                for each unknown function; or points and values (N, m). What is NaN or None is not compared.
+            reference: a function of some of the inputs by name, as in conditions: it receives torch tensors (N, 1), or
+                all `points` (N, d), and returns a value, or a tuple with one per unknown function. Or a tuple of points
+                (N, d) and values (N, m). NaN and None are not compared.
             points: where; else 10 000 points spread evenly over the domain, or those of the reference.
         """
         x, true = reference_values(reference, points, self.problem)
-        ours = self(x)
+        ours = self._values(x)
         known = np.isfinite(true)
         if not known.any():
             raise InputError("The reference has no finite values to compare with.")
-        return float(np.linalg.norm((ours - true)[known]) / max(np.linalg.norm(true[known]), 1e-300))
+        size = np.linalg.norm(true[known])
+        if size == 0:
+            raise InputError(
+                "The reference is zero at all points, so there is no relative error; look at solution(points) itself."
+            )
+        return float(np.linalg.norm((ours - true)[known]) / size)
 
     def grid(self, n: int = 101, **at: float) -> Grid:
         """Values on a regular grid; see `dudx.lab.solving.grids.grid`."""

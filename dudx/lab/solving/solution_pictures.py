@@ -14,7 +14,7 @@ from matplotlib.figure import Figure
 from dudx.lab import storage
 from dudx.lab.plots import COLOURS, ERROR_MAP, FIELD_MAP, STYLE, check_picture
 from dudx.lab.run.metrics import percent
-from dudx.lab.solving.grids import Grid, Solved, grid
+from dudx.lab.solving.grids import Grid, Solved, grid, inside_domain
 from dudx.lab.solving.values import reference_values
 
 Reference = Callable[..., Any]
@@ -103,6 +103,15 @@ def _points(solution: Solved, found: Grid) -> np.ndarray:
 
 
 def _beside(solution: Solved, x: np.ndarray, reference: Reference | None) -> np.ndarray:
+    """Residuals or errors at points, NaN outside of the domain."""
+    inside = inside_domain(solution.problem, x)
+    found = _residual_or_error(solution, x[inside], reference)
+    values = np.full((len(x), found.shape[1]), np.nan)
+    values[inside] = found
+    return values
+
+
+def _residual_or_error(solution: Solved, x: np.ndarray, reference: Reference | None) -> np.ndarray:
     if reference is None:
         return solution.residual(x)
     try:
