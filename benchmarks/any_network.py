@@ -131,7 +131,7 @@ def main() -> None:
     torch.set_num_threads(1)
     torch.manual_seed(0)
     dudx.keep_freed_memory()  # as trainings do
-    warnings.simplefilter("ignore", dudx.SlowRuleWarning)
+    warnings.simplefilter("ignore", dudx.errors.SlowRuleWarning)
     compiled = partial(ensemble, compile=True)
     for measured in (without_a_rule, matrix, ensemble, compiled, partial(compiled, threads=all_threads), sizes):
         ours, theirs = (found := measured()).values()

@@ -21,6 +21,7 @@ from torch import Tensor, nn
 
 import dudx
 from dudx.engines.autodiff import _TOGETHER
+from dudx.residual.field import Field
 
 SENSORS, WIDTH, DEPTH = 32, 64, 3
 
@@ -55,7 +56,7 @@ class InPairs(nn.Module):
         return (self.network.branch(a) * self.network.trunk(x)).sum(1, keepdim=True)
 
 
-def diffusion(u: dudx.Field, f: Tensor) -> dudx.Field:
+def diffusion(u: Field, f: Tensor) -> Field:
     """Diffusion and reaction with a source."""
     return u.t - 0.01 * u.xx - 0.01 * u**2 - f
 

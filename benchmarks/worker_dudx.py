@@ -53,7 +53,7 @@ class TrainingStep(TorchStep):
     def __init__(self, case: Mapping[str, Any]):
         super().__init__({**case, "compile": False})  # the residual compiles itself
         # What would be a warning to a user would be a wrong label here.
-        warnings.simplefilter("error", dudx.CompilationWarning)
+        warnings.simplefilter("error", dudx.errors.CompilationWarning)
         self.engine = engine(case["engine"], self.problem, case["inputs"])
         self.equation = equation(self.problem, case["inputs"], compile=bool(case.get("compile")))
         self.chunk = case.get("chunk")

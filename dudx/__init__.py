@@ -1,21 +1,20 @@
-"""Derivatives of neural networks with respect to their inputs, by interchangeable engines."""
+"""Derivatives of neural networks with respect to their inputs, by interchangeable engines.
 
+Errors and warnings are in `dudx.errors`, what `explain`, `recommend` and `watch` return in `dudx.diagnose`.
+"""
+
+from dudx import diagnose as diagnose
+from dudx import errors as errors
 from dudx import optim
 from dudx.backend.memory import keep_freed_memory
-from dudx.coupling.isolated import Isolated
 from dudx.coupling.isolation import frozen, isolate, mixing_rule
-from dudx.coupling.mixing import Mixing
-from dudx.coupling.running import running_statistics
-from dudx.diagnose.explanation import Explanation, explain
-from dudx.diagnose.hazards import Hazard
-from dudx.diagnose.idiom_error import RelativeError
-from dudx.diagnose.recommendation import Candidate, Recommendation, recommend
-from dudx.diagnose.script_watch import Finding, Watch, watch
+from dudx.coupling.running_statistics import running_statistics
+from dudx.diagnose import explain, recommend, watch
 from dudx.engines.auto import Auto
 from dudx.engines.autodiff import AD
 from dudx.engines.combination import ByAxis, Where
 from dudx.engines.coupled_automatic import CAN
-from dudx.engines.difference.calibration import Calibration, find_eps
+from dudx.engines.difference.calibration import find_eps
 from dudx.engines.difference.finite_difference import EFD, FD, SFD
 from dudx.engines.interface import Engine
 from dudx.engines.nodal.cloud import Cloud
@@ -25,25 +24,12 @@ from dudx.engines.separated import Separated
 from dudx.engines.stochastic_taylor import STDE
 from dudx.engines.taylor.rule_table import taylor_rule
 from dudx.engines.taylor.taylor_engine import Taylor
-from dudx.errors import (
-    CalibrationError,
-    CalibrationWarning,
-    CoupledModelError,
-    DudxError,
-    InputError,
-    KinkWarning,
-    ModelError,
-    SlowRuleWarning,
-    StepNotSetError,
-    UnsupportedError,
-)
+from dudx.errors import CoupledModelError, DudxError
 from dudx.evaluate import backward, evaluate, suggested_chunk
-from dudx.network.compiled_graph import CompilationWarning
-from dudx.network.detector import coupled
-from dudx.network.ensemble import Ensemble, ensemble
-from dudx.network.with_data import Given, given
-from dudx.operators import Along, D, Laplacian, Operator, Second, random_laplacian
-from dudx.residual.field import Field
+from dudx.network.coupling_check import coupled
+from dudx.network.ensemble import ensemble
+from dudx.network.with_data import given
+from dudx.operators import Along, D, Laplacian, Second, random_laplacian
 from dudx.residual.residual_function import Residual
 from dudx.residual.vector_calculus import advection, curl, div, grad
 
@@ -59,41 +45,18 @@ __all__ = [
     "Along",
     "Auto",
     "ByAxis",
-    "Calibration",
-    "CalibrationError",
-    "CalibrationWarning",
-    "Candidate",
     "Cloud",
-    "CompilationWarning",
     "CoupledModelError",
     "D",
     "DudxError",
     "Engine",
-    "Ensemble",
-    "Explanation",
-    "Field",
-    "Finding",
-    "Given",
-    "Hazard",
-    "InputError",
-    "Isolated",
-    "KinkWarning",
     "Laplacian",
-    "Mixing",
-    "ModelError",
-    "Operator",
     "PerSampleAD",
-    "Recommendation",
-    "RelativeError",
     "Residual",
     "Second",
     "Separated",
-    "SlowRuleWarning",
     "Spectral",
-    "StepNotSetError",
     "Taylor",
-    "UnsupportedError",
-    "Watch",
     "Where",
     "advection",
     "backward",

@@ -85,7 +85,7 @@ class CalibrationWarning(UserWarning):
 
     >>> import warnings
     >>> with warnings.catch_warnings():
-    ...     warnings.simplefilter("ignore", dudx.CalibrationWarning)  # of a line any step is right
+    ...     warnings.simplefilter("ignore", dudx.errors.CalibrationWarning)  # of a line any step is right
     ...     curve = dudx.find_eps(lambda x: 2 * x, torch.rand(50, 2), order=1)
     """
 
@@ -108,8 +108,18 @@ class SlowRuleWarning(UserWarning):
 
     >>> import warnings
     >>> with warnings.catch_warnings():
-    ...     warnings.simplefilter("ignore", dudx.SlowRuleWarning)
+    ...     warnings.simplefilter("ignore", dudx.errors.SlowRuleWarning)
     ...     slope = dudx.evaluate(lambda x: x.cumprod(1), torch.rand(5, 2), dudx.D(0), dudx.Taylor())
+    """
+
+
+class CompilationWarning(UserWarning):
+    """Compilation is not possible here; the computation goes on without it.
+
+    >>> import warnings
+    >>> with warnings.catch_warnings():
+    ...     warnings.simplefilter("error", dudx.errors.CompilationWarning)  # where it must not go unnoticed
+    ...     heat = dudx.Residual(lambda u: u.t - u.xx, inputs=("x", "t"), compile=True)
     """
 
 

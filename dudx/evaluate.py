@@ -17,11 +17,11 @@ from dudx.engines.first_use import can_be_planned, sound_derivatives
 from dudx.engines.interface import Engine, Prepared, RowsPerPoint
 from dudx.errors import CoupledModelError, InputError
 from dudx.network import model_checks
+from dudx.network.batch_bound import samples_of
+from dudx.network.chunking import in_chunks
+from dudx.network.compiled_plan import graphs_for, run_compiled
 from dudx.network.ensemble import Ensemble
 from dudx.network.model_checks import Model
-from dudx.network.planned_graph import from_graph, graphs_of
-from dudx.network.pointwise import samples_of
-from dudx.network.slices import sliced
 from dudx.operators import Operator, fitting, orders_of
 
 
@@ -100,10 +100,10 @@ def compiled_derivatives(model: Model, x: Tensor, operators: Sequence[Operator],
     """The same from a compiled graph, where there is one."""
     kind = model.kind if isinstance(model, Ensemble) else model
     if not vmap_active() and callable(model):
-        graphs = graphs_of(model)
-        plan = prepared(kind, x, operators, engine) if graphs.takes(kind) else None
+        graphs = graphs_for(model)
+        plan = prepared(kind, x, operators, engine) if graphs.can_compile(kind) else None
         if plan is not None:
-            return from_graph(graphs, plan, model, x, _own)
+            return run_compiled(graphs, plan, model, x, _own)
     return derivatives(model, x, operators, engine)
 
 
@@ -158,7 +158,7 @@ def backward(loss: Callable[..., Tensor], x: Tensor | Sequence[Tensor], chunk: i
     if isinstance(chunk, bool) or not isinstance(chunk, int) or chunk < 1:
         raise InputError(f"chunk must be a whole number of rows, 1 or more; got {chunk!r}.")
     total: Any = 0.0
-    with sliced(count if chunk < count else 0):
+    with in_chunks(count if chunk < count else 0):
         for slices in zip(*(t.split(chunk) for t in tensors), strict=True):
             mean = loss(*slices)
             if not isinstance(mean, Tensor) or mean.numel() != 1:

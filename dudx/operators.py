@@ -66,7 +66,7 @@ class Operator:
 
     Example:
         >>> heat = dudx.D(1) - 0.1 * dudx.D(0, 0)
-        >>> isinstance(heat, dudx.Operator), sorted(heat.orders)
+        >>> isinstance(heat, dudx.operators.Operator), sorted(heat.orders)
         (True, [1, 2])
     """
 

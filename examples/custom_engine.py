@@ -21,6 +21,7 @@ from torch import Tensor, nn
 from torch.func import functional_call
 
 import dudx
+from dudx.errors import UnsupportedError
 from dudx.lab import Dirichlet, Initial, Interval, Problem
 from dudx.network.model_checks import Model
 from dudx.operators import Operator, Partial, Term
@@ -36,7 +37,7 @@ class ComplexStep(dudx.Engine):
         assert isinstance(model, nn.Module)
         terms = {term for operator in operators for term in operator.terms}
         if not all(isinstance(term, Partial) and term.order <= 1 for term in terms):
-            raise dudx.UnsupportedError("ComplexStep computes values and first derivatives; use dudx.AD() for more.")
+            raise UnsupportedError("ComplexStep computes values and first derivatives; use dudx.AD() for more.")
         shifts = torch.zeros(1 + x.shape[1], *x.shape, dtype=x.dtype, device=x.device)
         for axis in range(x.shape[1]):
             shifts[1 + axis, :, axis] = self.step
@@ -77,7 +78,7 @@ def main() -> None:
     print(f"complex step against automatic differentiation: largest difference {difference.abs().max():.1e}")
     try:
         dudx.evaluate(model, x, [dudx.Laplacian()], ComplexStep())
-    except dudx.UnsupportedError as error:
+    except UnsupportedError as error:
         print(f"second derivatives: {error}")
 
 

@@ -36,7 +36,7 @@ from dudx.engines.interface import Engine
 from dudx.engines.taylor.taylor_engine import Taylor
 from dudx.errors import InputError
 from dudx.network.compiled_graph import CompilationWarning
-from dudx.network.sandbox import output_of, unobserved
+from dudx.network.sandbox import output_of, sandboxed
 
 
 def accelerate(solver: Any, engine: Engine | None = None, compile: bool = True) -> None:
@@ -155,7 +155,7 @@ class _Losses:
         """Whether outputs do not depend on which points are given together."""
         try:
             network = self._network(columns[0])
-            with unobserved(network, 0):
+            with sandboxed(network, 0):
                 network(torch.cat(columns))  # as it is called in training, which may not be possible
             separately = torch.cat([output_of(network, points) for points in columns])
             must_agree([output_of(network, torch.cat(columns))], [separately], "its outputs")

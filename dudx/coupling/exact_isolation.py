@@ -18,12 +18,12 @@ from dudx.engines.taylor.stream_layout import Layout
 from dudx.network import model_checks
 from dudx.network.model_checks import Model
 from dudx.network.modules import modules_of, scripted
-from dudx.network.random_numbers import Kernels, OwnNumbers, process_states
+from dudx.network.random_numbers import KernelMonitor, PrivateRandomNumbers, process_generator_states
 from dudx.network.sandbox import untracked_statistics
-from dudx.network.single_moves import batches_at_once, one_moved
+from dudx.network.vmapped_batches import batches_per_pass, with_one_replaced
 
 
-class Exact(Isolated):
+class ExactlyIsolated(Isolated):
     """Row j passes in the batch that is the context with sample j mod B replaced; many such batches pass at once.
 
     Where only parameters want a gradient, each chunk of batches is computed again in the backward pass rather than
@@ -31,7 +31,7 @@ class Exact(Isolated):
     nothing: the graph of their gradients remembers everything. `at` bounds memory there.
     """
 
-    way = "each alone, in a batch of its own"
+    method = "each alone, in a batch of its own"
     not_compiled = "an exactly isolated network passes in chunks that are computed again"
 
     def __call__(self, x: Any) -> Any:
@@ -47,16 +47,16 @@ class Exact(Isolated):
         # One row alone tells whether the network can be vectorised; inside a checkpoint nothing may be tried.
         first = (places[:1], self.context, x[:1], *(s[:, :1] for s in streams))
         ways = [network.looped] if scripted(self.model) else [network.vectorised, network.looped]
-        run, states = ways[0], process_states(x.device)
-        with Kernels() as tried:
+        run, states = ways[0], process_generator_states(x.device)
+        with KernelMonitor() as tried:
             try:
                 run(*first)
             except Exception:  # whatever it was, the loop works or fails with a reason that is the model's own
-                run, states = ways[-1], process_states(x.device)
+                run, states = ways[-1], process_generator_states(x.device)
                 run(*first)
         if tried.drawn:  # all chunks, also where they are computed again, draw what this one batch has drawn
             run = _Repeated(run, states)
-        chunk = batches_at_once(size * (1 + sum(map(len, streams))))
+        chunk = batches_per_pass(size * (1 + sum(map(len, streams))))
         remember = not torch.is_grad_enabled() or x.requires_grad or len(x) <= chunk
         pieces = []
         for at in (slice(start, start + chunk) for start in range(0, len(x), chunk)):
@@ -75,7 +75,7 @@ class _Repeated:
         self.run, self.states = run, states
 
     def __call__(self, *arguments: Tensor) -> tuple[Tensor, ...]:
-        with OwnNumbers(states=self.states):
+        with PrivateRandomNumbers(states=self.states):
             return self.run(*arguments)
 
 
@@ -96,7 +96,7 @@ class _Batches:
 
     def vectorised(self, places: Tensor, context: Tensor, own: Tensor, *streams: Tensor) -> tuple[Tensor, ...]:
         """Many batches at once."""
-        batches = one_moved(context, own, places)
+        batches = with_one_replaced(context, own, places)
         version = batches._version
         moved = [_moved_streams(context, s, places) for s in streams]
         dims = (0, *[1] * len(streams))
@@ -108,7 +108,7 @@ class _Batches:
 
     def looped(self, places: Tensor, context: Tensor, own: Tensor, *streams: Tensor) -> tuple[Tensor, ...]:
         """One batch after the other."""
-        batches = one_moved(context, own, places).unbind()
+        batches = with_one_replaced(context, own, places).unbind()
         moved = [_moved_streams(context, s, places).unbind(1) for s in streams]
         with self._left_alone():
             outputs = [self._one(*batch) for batch in zip(batches, *moved, strict=True)]
@@ -140,4 +140,4 @@ class _Batches:
 
 def _moved_streams(context: Tensor, streams: Tensor, places: Tensor) -> Tensor:
     """Streams (S, n, d) of the samples that moved as streams (S, n, B, d) of their batches."""
-    return torch.func.vmap(one_moved, in_dims=(None, 0, None))(torch.zeros_like(context), streams, places)
+    return torch.func.vmap(with_one_replaced, in_dims=(None, 0, None))(torch.zeros_like(context), streams, places)

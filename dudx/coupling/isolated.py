@@ -11,9 +11,9 @@ import torch
 from torch import Tensor
 
 from dudx.errors import InputError
+from dudx.network.batch_bound import Pointwise, identity, unbound
 from dudx.network.model_checks import Model
-from dudx.network.modules import kind
-from dudx.network.pointwise import Pointwise, itself, unbound
+from dudx.network.modules import type_name
 
 
 @dataclass(frozen=True)
@@ -25,7 +25,7 @@ class Bound:
     options: tuple[Any, ...] = ()
     #: Whether only some of the samples are taken, and how the network is put together with data of its own.
     some: bool = False
-    network: Callable[..., Any] = itself
+    network: Callable[..., Any] = identity
 
     def __call__(self, model: Any, context: Tensor, *tensors: Tensor) -> Isolated:
         places, held = (tensors[0], tensors[1:]) if self.some else (None, tensors)
@@ -44,12 +44,12 @@ class Isolated(Pointwise, ABC):
     Example:
         >>> x = torch.rand(10, 1, dtype=torch.float64)
         >>> isolated = dudx.isolate(lambda x: x - x.mean(0), x)
-        >>> isinstance(isolated, dudx.Isolated), isolated(x.repeat(3, 1)).shape  # blocks of rows, as stencils have them
-        (True, torch.Size([30, 1]))
+        >>> isolated(x.repeat(3, 1)).shape  # blocks of rows, as stencils have them
+        torch.Size([30, 1])
     """
 
     #: How it is computed, for a person.
-    way: str
+    method: str
 
     def __init__(self, model: Model, context: Tensor, update_statistics: bool, places: Tensor | None = None):
         self.model, self.context, self.places = model, context, places
@@ -102,4 +102,4 @@ class Isolated(Pointwise, ABC):
     def __repr__(self) -> str:
         of = "" if self.places is None else f"{self.samples} of "
         about = f", about {100 * self.error:.2g} % left out" if self.error else ""
-        return f"<{kind(self.model)} seen by {of}{len(self.context)} samples: {self.way}{about}>"
+        return f"<{type_name(self.model)} seen by {of}{len(self.context)} samples: {self.method}{about}>"

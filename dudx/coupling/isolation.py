@@ -14,17 +14,17 @@ from torch import Tensor
 
 from dudx.backend import tensor_checks
 from dudx.backend.outer_compile import uncompiled
-from dudx.coupling.exact_isolation import Exact
+from dudx.coupling.exact_isolation import ExactlyIsolated
 from dudx.coupling.isolated import Isolated
-from dudx.coupling.one_pass import OnePass
-from dudx.coupling.passes import MIXING, mixing_rule
-from dudx.coupling.verification import one_pass_is_exact, verified, what_is_left_out
+from dudx.coupling.isolation_check import approximation_error, one_pass_is_exact, verified
+from dudx.coupling.one_pass_isolation import OnePassIsolated
+from dudx.coupling.rule_table import MIXING, mixing_rule
 from dudx.engines.registry import modules_in
 from dudx.errors import CoupledModelError, InputError
 from dudx.network import model_checks
+from dudx.network.chunking import chunked_rows
 from dudx.network.model_checks import Model
-from dudx.network.probe_schedule import Found, looked_at
-from dudx.network.slices import slicing
+from dudx.network.probe_schedule import Found, probed_on_schedule
 
 __all__ = ["MIXING", "Isolated", "frozen", "isolate", "mixing_rule"]
 
@@ -68,14 +68,14 @@ def isolate(
         raise InputError("exact and approximate exclude each other; choose one.")
     context = _checked(model, context)
     if exact:
-        return Exact(model, context, update_statistics)
-    isolated = OnePass(model, context, update_statistics)
+        return ExactlyIsolated(model, context, update_statistics)
+    isolated = OnePassIsolated(model, context, update_statistics)
     if approximate:
-        isolated.error = _looked_at(isolated, "approximate", what_is_left_out, 0.0)
+        isolated.error = _probed(isolated, "approximate", approximation_error, 0.0)
         return isolated
-    if _looked_at(isolated, "isolate", one_pass_is_exact, True):
+    if _probed(isolated, "isolate", one_pass_is_exact, True):
         return isolated
-    return Exact(model, context, update_statistics)
+    return ExactlyIsolated(model, context, update_statistics)
 
 
 @uncompiled
@@ -100,18 +100,18 @@ def frozen(model: Model, context: Tensor, update_statistics: bool = True) -> Iso
         >>> torch.allclose(slope, torch.ones_like(slope))  # the mean does not move
         True
     """
-    network = OnePass(model, _checked(model, context), update_statistics, replace=False)
-    _looked_at(network, "frozen", verified, None)
+    network = OnePassIsolated(model, _checked(model, context), update_statistics, replace=False)
+    _probed(network, "frozen", verified, None)
     return network
 
 
-def _looked_at(isolated: OnePass, purpose: str, look: Callable[[OnePass], Found], unseen: Found) -> Found:
+def _probed(isolated: OnePassIsolated, purpose: str, look: Callable[[OnePassIsolated], Found], unseen: Found) -> Found:
     """What a look at the network finds, or found before; where there is nothing to be seen, what is taken for it."""
     context = isolated.context.detach()
     if context.is_meta or torch.compiler.is_compiling():
         return unseen
-    alike = OnePass(isolated.model, context, update_statistics=False, replace=isolated.replace)
-    return looked_at(isolated.model, (purpose, tuple(context.shape), context.dtype), lambda: look(alike))
+    alike = OnePassIsolated(isolated.model, context, update_statistics=False, replace=isolated.replace)
+    return probed_on_schedule(isolated.model, (purpose, tuple(context.shape), context.dtype), lambda: look(alike))
 
 
 def _checked(model: Model, context: Tensor) -> Tensor:
@@ -119,10 +119,10 @@ def _checked(model: Model, context: Tensor) -> Tensor:
     model_checks.model(model, context)
     if len(context) < 2:
         raise InputError("A context needs at least two samples; a single one has no others to be isolated from.")
-    if len(context) < slicing():
+    if len(context) < chunked_rows():
         raise CoupledModelError(
-            f"The batch of {slicing()} samples is being taken slice by slice, and a context of {len(context)} is not "
-            "the whole of it: the samples of a slice would influence only each other. Make isolated = "
+            f"The batch of {chunked_rows()} samples is being taken slice by slice, and a context of {len(context)} is "
+            "not the whole of it: the samples of a slice would influence only each other. Make isolated = "
             "dudx.isolate(model, x) of the whole batch beforehand, or dudx.frozen, and use isolated.at(which) as the "
             "model, where which is the slice of torch.arange(len(x)) that backward gives beside that of x."
         )

@@ -12,18 +12,18 @@ import torch
 from torch import Tensor
 
 from dudx.backend import tensor_checks
-from dudx.coupling.mixing import ROWS, Mixing, mixing_modules, relative_change
+from dudx.coupling.mixing_detection import ROWS, MixingModule, mixing_modules, relative_change
 from dudx.diagnose.hazards import Hazard, hazards
-from dudx.diagnose.idiom_error import Measured, RelativeError, reason
+from dudx.diagnose.measured_errors import ErrorMeasurement, RelativeError, reason
 from dudx.engines.taylor.taylor_engine import Taylor
 from dudx.errors import DudxError, InputError, SlowRuleWarning
 from dudx.network import model_checks
-from dudx.network.detector import coupled
+from dudx.network.coupling_check import coupled
 from dudx.network.model_checks import Model
-from dudx.network.modules import kind, modules_of
-from dudx.network.probe_rows import at_rest, difference, moves, rounding
-from dudx.network.random_numbers import OwnNumbers
-from dudx.network.sandbox import output_of, unobserved_at_length, without_graph
+from dudx.network.modules import modules_of, type_name
+from dudx.network.probe_rows import difference, perturbations, probe_batch, rounding_tolerance
+from dudx.network.random_numbers import PrivateRandomNumbers
+from dudx.network.sandbox import output_of, sandboxed_if_random, without_graph
 from dudx.operators import Laplacian, fitting
 
 # Rows through the network, times derivatives, that are still quick.
@@ -36,7 +36,7 @@ class Explanation:
 
     Example:
         >>> found = dudx.explain(torch.nn.Linear(2, 1), torch.rand(32, 2))
-        >>> isinstance(found, dudx.Explanation), found.coupled
+        >>> isinstance(found, dudx.diagnose.Explanation), found.coupled
         (True, False)
     """
 
@@ -50,14 +50,14 @@ class Explanation:
     #: As `Mixing.change`, of the network's output.
     change: float
     #: The innermost modules that mix samples, in the order they are called.
-    modules: tuple[Mixing, ...]
+    modules: tuple[MixingModule, ...]
     #: How many points the errors are measured at, in a batch of their own; 0 where they are not measured.
     points: int
     #: Of the batched idiom, AD(coupled="ignore"), against PerSampleAD(); None where `notes` say why not.
     gradient: RelativeError | None
     laplacian: RelativeError | None
     #: How dudx.isolate(model, x) computes; None where samples are independent and it has nothing to do.
-    way: str | None
+    method: str | None
     #: Of AD() on dudx.isolate(model, x), the worse of gradient and Laplacian.
     isolated: RelativeError | None
     #: What to use, best first.
@@ -129,32 +129,34 @@ def explain(model: Model, x: Tensor, points: int = 128) -> Explanation:
         raise InputError("The meta device holds no values, so nothing can be measured; use real points.")
     if isinstance(points, bool) or not isinstance(points, int) or points < 2:
         raise InputError(f"points must be a whole number, 2 or more; got {points!r}.")
-    rows, still = at_rest(model, x, ROWS, ROWS)
-    with without_graph(model, rows), unobserved_at_length(model, rows) as numbers:
+    rows, still = probe_batch(model, x, ROWS, ROWS)
+    with without_graph(model, rows), sandboxed_if_random(model, rows) as numbers:
         return _examined(model, x, points, rows, still, numbers)
 
 
-def _examined(model: Model, x: Tensor, points: int, rows: Tensor, still: Tensor, numbers: OwnNumbers) -> Explanation:
+def _examined(
+    model: Model, x: Tensor, points: int, rows: Tensor, still: Tensor, numbers: PrivateRandomNumbers
+) -> Explanation:
     notes: list[str] = []
     mixed = coupled(model, x)
-    change = max(relative_change(output_of(model, moved), still, block) for moved, block in moves(rows))
+    change = max(relative_change(output_of(model, moved), still, block) for moved, block in perturbations(rows))
     modules = mixing_modules(model, rows)
     if mixed and not modules:
-        modules = [Mixing("", kind(model), change)]
+        modules = [MixingModule("", type_name(model), change)]
     if modules and not mixed:
         inside = ", ".join(f"{m.name or 'its own code'} ({m.type})" for m in modules)
         notes.append(f"Samples mix in {inside}, but the output does not show it: a gate that is closed, perhaps.")
-    random = not bool((difference(output_of(model, rows, seed=1), still) <= rounding(still)).all())
+    random = not bool((difference(output_of(model, rows, seed=1), still) <= rounding_tolerance(still)).all())
     if random:
         notes.append("The network draws random numbers; the figures are for one draw.")
     batch = _batch(x, rows, points)
     if batch is None:
         notes.append(f"The network takes no fewer than all {len(x)} points: too many to measure errors at.")
-    measured = Measured(model, x if batch is None else batch, notes, numbers, wanted=batch is not None)
+    measured = ErrorMeasurement(model, x if batch is None else batch, notes, numbers, wanted=batch is not None)
     if mixed:
         measured.isolate(random)
     return Explanation(
-        network=kind(model),
+        network=type_name(model),
         mode=_mode(model),
         batch=(x.shape[0], x.shape[1]),
         dtype=x.dtype,
@@ -164,7 +166,7 @@ def _examined(model: Model, x: Tensor, points: int, rows: Tensor, still: Tensor,
         points=0 if batch is None else len(batch),
         gradient=measured.idiom.get("gradient"),
         laplacian=measured.idiom.get("Laplacian"),
-        way=measured.way,
+        method=measured.method,
         isolated=measured.isolated,
         remedies=tuple(_for_coupled(model, x, measured) if mixed else _for_independent(model, rows, notes)),
         notes=tuple(notes),
@@ -204,9 +206,9 @@ def _for_independent(model: Model, rows: Tensor, notes: list[str]) -> Iterator[s
         yield "Any engine; dudx.Taylor() is exact."
 
 
-def _for_coupled(model: Model, x: Tensor, measured: Measured) -> Iterator[str]:
+def _for_coupled(model: Model, x: Tensor, measured: ErrorMeasurement) -> Iterator[str]:
     error = measured.isolated
-    yield f"dudx.isolate(model, x) in place of the model, with any engine ({measured.way})" + (
+    yield f"dudx.isolate(model, x) in place of the model, with any engine ({measured.method})" + (
         f": largest error here {_percent(error.largest)}." if error else "."
     )
     if measured.approximately is not None:

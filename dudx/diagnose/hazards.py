@@ -18,10 +18,10 @@ from dudx.engines.interface import Engine
 from dudx.engines.per_sample import PerSampleAD
 from dudx.engines.taylor.taylor_engine import Taylor
 from dudx.errors import DudxError, UnsupportedError
+from dudx.network.function_monitor import FunctionMonitor, describe_kink
 from dudx.network.model_checks import Model
 from dudx.network.modules import modules_of
-from dudx.network.observation import Observed, kink_of
-from dudx.network.random_numbers import Kernels
+from dudx.network.random_numbers import KernelMonitor
 from dudx.network.sandbox import output_of
 from dudx.operators import D, Laplacian, Operator, fitting
 
@@ -57,11 +57,11 @@ def hazards(model: Model, rows: Tensor, random: bool, coupled: bool) -> Iterator
     """Look for each of them at a few rows."""
     yield from _left_graph(model, rows, coupled)
     yield from _fused(model, rows)
-    with Kernels() as kernels, Observed(len(rows)) as observed:
+    with KernelMonitor() as kernels, FunctionMonitor(len(rows)) as observed:
         output_of(model, rows)
     if observed.kink is not None:
         remedy = "use a smooth activation, such as nn.Tanh, nn.SiLU or nn.GELU."
-        yield Hazard("kinks", f"Kinks in {kink_of(model, observed.kink)}", "all engines", 2, None, remedy)
+        yield Hazard("kinks", f"Kinks in {describe_kink(model, observed.kink)}", "all engines", 2, None, remedy)
     if random:
         remedy = "find steps after model.eval(); differences then see the same numbers at all rows of a point."
         yield Hazard("random", "Random numbers, as of dropout", "differences", 1, None, remedy)

@@ -19,11 +19,11 @@ from dudx.engines import engines
 from dudx.engines.interface import Engine
 from dudx.errors import CalibrationWarning, DudxError, UnsupportedError
 from dudx.evaluate import evaluate, prepared, suggested_chunk
-from dudx.network.compiled_graph import Compiled
-from dudx.network.detector import coupled
+from dudx.network.batch_bound import samples_of, unbound
+from dudx.network.compiled_graph import CompiledGraphs
+from dudx.network.compiled_plan import run_compiled
+from dudx.network.coupling_check import coupled
 from dudx.network.model_checks import Model
-from dudx.network.planned_graph import from_graph
-from dudx.network.pointwise import samples_of, unbound
 from dudx.operators import Directional, Operator, fitting
 
 #: By how much an engine with an error must be faster than an exact one to come before it.
@@ -35,7 +35,7 @@ _CALIBRATED_ON = 1024
 class Candidate:
     """An engine's time for one training step and its error, or why it cannot be used.
 
-    >>> dudx.Candidate("AD", dudx.AD(), seconds=2e-3, error=0.0)
+    >>> dudx.diagnose.Candidate("AD", dudx.AD(), seconds=2e-3, error=0.0)
     AD: 2.00 ms a step, error 0.0e+00
     """
 
@@ -64,7 +64,8 @@ class Candidate:
 class Recommendation(Sequence[Candidate]):
     """The engines, the one to take first; printed it is a table.
 
-    >>> dudx.Recommendation((dudx.Candidate("AD", dudx.AD(), 2e-3, 0.0), dudx.Candidate("FD", dudx.FD(0.1))))
+    >>> from dudx.diagnose import Candidate, Recommendation
+    >>> Recommendation((Candidate("AD", dudx.AD(), 2e-3, 0.0), Candidate("FD", dudx.FD(0.1))))
     engine            ms a step     error   note
     AD                     2.00   0.0e+00
     FD                        -         -
@@ -181,7 +182,7 @@ class _Step:
         self, model: Model, x: Tensor, operators: Sequence[Operator], engine: Engine, compiled: bool, sliced: bool
     ):
         self.model, self.operators, self.engine = model, operators, engine
-        self.compiled = Compiled() if compiled else None
+        self.compiled = CompiledGraphs() if compiled else None
         size = (
             suggested_chunk(model, x.device, engine.rows(x, operators))
             if sliced and not _vectors(operators)
@@ -202,7 +203,7 @@ class _Step:
             return _mean_squares(evaluate(self.model, x, self.operators, self.engine))
         assert self.compiled is not None
 
-        return from_graph(self.compiled, plan, self.model, x, _end)
+        return run_compiled(self.compiled, plan, self.model, x, _end)
 
     @property
     def note(self) -> str:

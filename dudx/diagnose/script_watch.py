@@ -40,7 +40,7 @@ REMEDIES = {
 class Finding:
     """Something wrong with a derivative, and where it is taken.
 
-    >>> print(dudx.Finding("kinks", "train.py", 12, 2, "the network has kinks"))
+    >>> print(dudx.diagnose.Finding("kinks", "train.py", 12, 2, "the network has kinks"))
     train.py:12: the network has kinks; use a smooth activation, such as nn.Tanh, nn.SiLU or nn.GELU.
     """
 
@@ -60,7 +60,7 @@ class Finding:
 class Watch:
     """What was found while it was entered; printed it is a report.
 
-    >>> with dudx.Watch(calls=1) as seen:
+    >>> with dudx.diagnose.Watch(calls=1) as seen:
     ...     x = torch.rand(4, 1, requires_grad=True)
     ...     slope = torch.autograd.grad(x.square().sum(), x, create_graph=True)
     >>> seen

@@ -18,7 +18,7 @@ from dudx.engines.taylor.taylor_engine import Taylor
 from dudx.errors import InputError, UnsupportedError
 from dudx.network.model_checks import Model
 from dudx.network.modules import owner_of
-from dudx.network.sandbox import unobserved
+from dudx.network.sandbox import sandboxed
 from dudx.operators import Directional, Operator, fitting
 
 #: What was found for a network, by request.
@@ -147,7 +147,7 @@ def _fastest(engines: Sequence[Engine], model: Model, x: Tensor, operators: Sequ
     refusals: list[UnsupportedError] = []
     for number, engine in enumerate(engines):
         try:
-            with unobserved(model):
+            with sandboxed(model):
                 _step(engine, model, x, operators)  # warm
                 start = time.perf_counter()
                 _step(engine, model, x, operators)

@@ -17,8 +17,8 @@ from dudx.engines.autograd_graph import differentiable_output, refuse_what_is_hi
 from dudx.engines.interface import Engine, RowsPerPoint, in_common_format
 from dudx.errors import InputError, UnsupportedError, first_line
 from dudx.network import model_checks
+from dudx.network.function_monitor import ACTIVE_MONITOR
 from dudx.network.model_checks import Model
-from dudx.network.observation import LOOKING
 from dudx.operators import Directional, Operator, Partial, Term, fitting, orders_of
 
 Axes = tuple[int, ...]
@@ -210,10 +210,10 @@ def _together(u: Tensor, x: Tensor, operators: tuple[Operator, ...], differentia
 
 def _tell(columns: Sequence[_Column]) -> None:
     """Show the gradients of the outputs to who looks on at a first meeting."""
-    observed = LOOKING.get()
+    observed = ACTIVE_MONITOR.get()
     if observed is not None:
         for number, column in enumerate(columns):
-            observed.slope(number, column.gradients.get((), torch.zeros_like(column.x)))
+            observed.note_slope(number, column.gradients.get((), torch.zeros_like(column.x)))
 
 
 class _Column:

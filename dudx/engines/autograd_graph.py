@@ -13,10 +13,10 @@ from torch.autograd.function import BackwardCFunction, once_differentiable
 from dudx.backend.differentiable_kernels import differentiable_kernels
 from dudx.errors import UnsupportedError
 from dudx.network import model_checks
+from dudx.network.function_monitor import mark_doubtful
 from dudx.network.model_checks import Model
 from dudx.network.modules import modules_of, owner_of
-from dudx.network.observation import doubt
-from dudx.network.random_numbers import OwnNumbers
+from dudx.network.random_numbers import PrivateRandomNumbers
 from dudx.network.sandbox import unchanged_buffers
 
 #: How the nodes of kernels begin that torch has fused: the derivatives of attention's cannot be differentiated, and
@@ -49,7 +49,7 @@ def differentiable_output(model: Model, x: Tensor, order: int) -> Tensor:
     fused = _met.get(owner) if _can_be_met(owner) else None
     if not fused:
         # The first look may not be the last pass, so that it must leave no trace in the process's random numbers.
-        with OwnNumbers() if fused is None else contextlib.nullcontext() as numbers:
+        with PrivateRandomNumbers() if fused is None else contextlib.nullcontext() as numbers:
             u = model_checks.forward(model, x.clone())
         found = _looked_at(u, order)
         if _can_be_met(owner):
@@ -121,7 +121,7 @@ def _looked_at(u: Tensor, order: int) -> str | None:
         if name.startswith(_FUSED) and getattr(node, "_saved_training", True):
             fused = name
         if isinstance(node, BackwardCFunction):
-            doubt()
+            mark_doubtful()
             function: Any = node._forward_cls  # type: ignore[attr-defined]
             if order > 1 and getattr(function.backward, "__code__", None) is _ONCE:
                 raise too_often(f"{function.__name__} is marked once_differentiable")

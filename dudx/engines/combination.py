@@ -14,8 +14,8 @@ from dudx.backend import tensor_checks
 from dudx.engines.first_use import sound_derivatives
 from dudx.engines.interface import Engine, RowsPerPoint
 from dudx.errors import InputError
+from dudx.network.batch_bound import samples_of
 from dudx.network.model_checks import Model
-from dudx.network.pointwise import samples_of
 from dudx.operators import Directional, Operator, Partial, Term, at_rows, fitting
 
 

@@ -10,11 +10,11 @@ from torch import Tensor
 
 from dudx.engines.interface import Engine
 from dudx.errors import UnsupportedError
+from dudx.network.batch_bound import Pointwise, samples_of
 from dudx.network.model_checks import Model
-from dudx.network.pointwise import Pointwise, samples_of
-from dudx.network.probe_rows import GOLDEN, at_rest, in_general_position
-from dudx.network.random_numbers import Kernels
-from dudx.network.sandbox import output_of, unobserved
+from dudx.network.probe_rows import GOLDEN_RATIO, in_general_position, probe_batch
+from dudx.network.random_numbers import KernelMonitor
+from dudx.network.sandbox import output_of, sandboxed
 from dudx.operators import Along, D, fitting
 
 #: Rows of a trial, how many of them move where it is one at a time, and the highest orders that are looked at then.
@@ -39,12 +39,12 @@ class Trial:
     def __init__(self, model: Model, x: Tensor, engine: Engine, axes: Sequence[int]):
         self.model, self.engine = model, engine
         self.rows = some_of(model, x.detach())
-        with Kernels() as kernels:
+        with KernelMonitor() as kernels:
             output_of(model, self.rows)
         self.eps = torch.finfo(kernels.coarser_than(x.dtype) or x.dtype).eps
         self.step = self.eps**0.25 * float(1 + self.rows.abs().amax())
         # Something of every axis, and of no two axes as much.
-        weights = [1 + (axis + 1) * GOLDEN % 1 if axis in axes else 0.0 for axis in range(x.shape[1])]
+        weights = [1 + (axis + 1) * GOLDEN_RATIO % 1 if axis in axes else 0.0 for axis in range(x.shape[1])]
         along = torch.tensor(weights, dtype=torch.float64, device=x.device)
         self.along = (along / along.norm()).to(x.dtype).expand_as(self.rows).contiguous()
         #: Where engines are right for coupled networks, only some of the rows move, one at a time.
@@ -78,7 +78,7 @@ class Trial:
     def derivatives(self, rows: Tensor, order: int) -> list[Tensor]:
         """The output and its derivatives along the direction, with the same random numbers each time."""
         operators = [D(), *(Along(self.along, k) for k in range(1, order + 1))]
-        with torch.no_grad(), unobserved(self.model):
+        with torch.no_grad(), sandboxed(self.model):
             return list(self.engine.derivatives(self.model, rows, fitting(operators, rows)))
 
     def _moved(self, share: float, compute: Any) -> list[Tensor]:
@@ -110,7 +110,7 @@ def some_of(model: Model, x: Tensor) -> Tensor:
         isinstance(model, Pointwise) or samples_of(model) > 1
     ):  # which takes a row for each of its samples, wherever that is
         return in_general_position(x)
-    rows, still = at_rest(model, x, _ROWS, _ROWS)
+    rows, still = probe_batch(model, x, _ROWS, _ROWS)
     if bool(still.isfinite().all()):
         return rows
     return x[torch.linspace(0, len(x) - 1, len(rows), device=x.device).round().long()]

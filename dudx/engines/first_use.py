@@ -20,16 +20,16 @@ from dudx.engines.crosscheck import Trial, refusal, some_of
 from dudx.engines.interface import Engine
 from dudx.errors import KinkWarning, UnsupportedError
 from dudx.network import model_checks
-from dudx.network.detector import refuse_if_coupled
+from dudx.network.batch_bound import BatchBound, Pointwise, samples_of
+from dudx.network.chunking import chunked_rows
+from dudx.network.coupling_check import refuse_if_coupled
+from dudx.network.function_monitor import FunctionMonitor, describe_kink
 from dudx.network.model_checks import Model
 from dudx.network.modules import owner_of
-from dudx.network.observation import Observed, kink_of
-from dudx.network.pointwise import Held, Pointwise, samples_of
-from dudx.network.probe_schedule import Acquaintance, looked_at
-from dudx.network.random_numbers import Kernels, OwnNumbers
-from dudx.network.sandbox import output_of, unobserved
-from dudx.network.shared_noise import SameNumbers
-from dudx.network.slices import slicing
+from dudx.network.probe_schedule import NetworkRecord, probed_on_schedule
+from dudx.network.random_numbers import KernelMonitor, PrivateRandomNumbers
+from dudx.network.sandbox import output_of, sandboxed
+from dudx.network.vmapped_batches import SameRandomNumbers
 from dudx.operators import D, Directional, Operator, Partial, orders_of
 
 #: Requests that a network is looked at for between two looks whether its samples are coupled.
@@ -51,7 +51,7 @@ def sound_derivatives(engine: Engine, model: Model, x: Tensor, operators: Sequen
         _remember(known, engine, x, operators)
         return results
     if known.random and engine.approximate:
-        return engine.derivatives(SameNumbers(model, len(x)), x, operators)
+        return engine.derivatives(SameRandomNumbers(model, len(x)), x, operators)
     return engine.derivatives(model, x, operators)
 
 
@@ -61,7 +61,7 @@ def can_be_planned(engine: Engine, model: Model, x: Tensor, operators: Sequence[
     if known is None:
         return True
     if _is_to_be_looked_at(known, engine, x, operators):
-        with torch.no_grad(), unobserved(model), _nothing_drawn(engine):
+        with torch.no_grad(), sandboxed(model), _nothing_drawn(engine):
             _looked_at(engine, model, x, operators, known)
         _remember(known, engine, x, operators)
     return not (known.random and engine.approximate)
@@ -82,28 +82,32 @@ def _nothing_drawn(engine: Engine) -> Iterator[None]:
             generator.set_state(state)
 
 
-def _acquaintance(engine: Engine, model: Model, x: Tensor) -> Acquaintance | None:
+def _acquaintance(engine: Engine, model: Model, x: Tensor) -> NetworkRecord | None:
     if x.is_meta or torch.compiler.is_compiling():
         return None
     if isinstance(model, Pointwise):
-        return looked_at(model.unbound()[0], type(model), Acquaintance)
+        return probed_on_schedule(model.unbound()[0], type(model), NetworkRecord)
     # A slice of a coupled batch is another batch, so there even engines that are right for coupled networks are not.
-    if engine.coupled == "refuse" or slicing():
+    if engine.coupled == "refuse" or chunked_rows():
         return refuse_if_coupled(model, x)
-    return looked_at(model, engine.coupled, Acquaintance)
+    return probed_on_schedule(model, engine.coupled, NetworkRecord)
 
 
-def _is_to_be_looked_at(known: Acquaintance, engine: Engine, x: Tensor, operators: Sequence[Operator]) -> bool:
-    if known.latest is not None and known.latest[0] is operators and known.latest[1] == _way(engine, x):
+def _is_to_be_looked_at(known: NetworkRecord, engine: Engine, x: Tensor, operators: Sequence[Operator]) -> bool:
+    if (
+        known.last_request is not None
+        and known.last_request[0] is operators
+        and known.last_request[1] == _way(engine, x)
+    ):
         return False
-    return len(known.tried) < _MOST and (_request(operators), _way(engine, x)) not in known.tried
+    return len(known.checked) < _MOST and (_request(operators), _way(engine, x)) not in known.checked
 
 
-def _remember(known: Acquaintance, engine: Engine, x: Tensor, operators: Sequence[Operator]) -> None:
+def _remember(known: NetworkRecord, engine: Engine, x: Tensor, operators: Sequence[Operator]) -> None:
     request = _request(operators)
-    known.tried.add((request, _way(engine, x)))
+    known.checked.add((request, _way(engine, x)))
     if request is operators:
-        known.latest = (operators, _way(engine, x))
+        known.last_request = (operators, _way(engine, x))
 
 
 def _request(operators: Sequence[Operator]) -> object:
@@ -122,7 +126,7 @@ def _way(engine: Engine, x: Tensor) -> object:
 
 
 def _looked_at(
-    engine: Engine, model: Model, x: Tensor, operators: Sequence[Operator], known: Acquaintance
+    engine: Engine, model: Model, x: Tensor, operators: Sequence[Operator], known: NetworkRecord
 ) -> Sequence[Tensor]:
     if not orders_of(tuple(operators)):
         return engine.derivatives(model, x, operators)
@@ -133,7 +137,7 @@ def _looked_at(
     return _by_code(engine, model, x, operators)
 
 
-class _Seen(Held):
+class _Seen(BatchBound):
     """A network that is looked at while it runs; it may have to run again, then with random numbers of our own."""
 
     def __init__(self, model: Model, *modes: AbstractContextManager[Any]):
@@ -155,8 +159,8 @@ class _Seen(Held):
 
 
 def _by_code(engine: Engine, model: Model, x: Tensor, operators: Sequence[Operator]) -> Sequence[Tensor]:
-    observed = Observed(len(x))
-    with observed.at_work():
+    observed = FunctionMonitor(len(x))
+    with observed.active():
         results = engine.derivatives(_Seen(model, observed), x, operators)
     order = max(orders_of(tuple(operators)))
     try:
@@ -177,16 +181,18 @@ def _axes(operators: Sequence[Operator], x: Tensor) -> list[int]:
     return sorted({axis for term in terms if isinstance(term, Partial) for axis in term.axes})
 
 
-def _wrong(engine: Engine, model: Model, x: Tensor, axes: Sequence[int], order: int, observed: Observed) -> int | None:
+def _wrong(
+    engine: Engine, model: Model, x: Tensor, axes: Sequence[int], order: int, observed: FunctionMonitor
+) -> int | None:
     """The order from which on derivatives are not how the output moves; None where there is nothing against them.
 
     A part of a network that somebody has made constant is constant, as it is for autograd. But a derivative that is
     zero at every point is zero only if the output does not move; and what leaves torch, or has a backward pass of its
     own, is compared with what the output does.
     """
-    if not observed.flat:
+    if not observed.zero_slopes:
         _ask_for_slopes(engine, model, x, axes, observed)
-    flat = torch.stack([observed.flat[output] for output in sorted(observed.flat)])  # (m, d)
+    flat = torch.stack([observed.zero_slopes[output] for output in sorted(observed.zero_slopes)])  # (m, d)
     together: dict[tuple[bool, ...], list[int]] = {}
     for axis in axes:
         columns = tuple(flat[:, axis].tolist())
@@ -198,19 +204,19 @@ def _wrong(engine: Engine, model: Model, x: Tensor, axes: Sequence[int], order: 
     return Trial(model, x, engine, axes).contradicted(order) if observed.doubtful else None
 
 
-def _ask_for_slopes(engine: Engine, model: Model, x: Tensor, axes: Sequence[int], observed: Observed) -> None:
+def _ask_for_slopes(engine: Engine, model: Model, x: Tensor, axes: Sequence[int], observed: FunctionMonitor) -> None:
     """First derivatives at a few points, of an engine that does not tell what it finds on its way to others."""
     rows = some_of(model, x.detach())
     if len(axes) > _MANY and (gradients := _backwards(model, rows)) is not None:
         for output, gradient in enumerate(gradients):
-            observed.slope(output, gradient)
+            observed.note_slope(output, gradient)
         return
-    with torch.no_grad(), unobserved(model):
+    with torch.no_grad(), sandboxed(model):
         slopes = engine.derivatives(model, rows, [D(axis) for axis in axes])
     for output in range(slopes[0].shape[1]):
         gradient = torch.ones_like(rows)
         gradient[:, axes] = torch.stack([slope[:, output] for slope in slopes], dim=1).to(rows.dtype)
-        observed.slope(output, gradient)
+        observed.note_slope(output, gradient)
 
 
 def _backwards(model: Model, rows: Tensor) -> list[Tensor] | None:
@@ -219,7 +225,7 @@ def _backwards(model: Model, rows: Tensor) -> list[Tensor] | None:
     A slope that is not zero clears the code of hiding the axis from whoever reads it, and a stream for each of many
     axes would take memory in the square of their number.
     """
-    with torch.enable_grad(), unobserved(model):
+    with torch.enable_grad(), sandboxed(model):
         own = rows.clone().requires_grad_(True)
         u = model_checks.forward(model, own)
         if not u.requires_grad:
@@ -235,7 +241,7 @@ def _backwards(model: Model, rows: Tensor) -> list[Tensor] | None:
 
 
 def _differences(
-    engine: Engine, model: Model, x: Tensor, operators: Sequence[Operator], known: Acquaintance
+    engine: Engine, model: Model, x: Tensor, operators: Sequence[Operator], known: NetworkRecord
 ) -> Sequence[Tensor]:
     plan = engine.prepared(x, operators)
 
@@ -246,18 +252,18 @@ def _differences(
     alone = _is_pointwise(model)
     if plan is None and alone:  # the engine has to see what it is
         return run(model)
-    observed, numbers = Observed(len(x)), Kernels() if alone else OwnNumbers()
+    observed, numbers = FunctionMonitor(len(x)), KernelMonitor() if alone else PrivateRandomNumbers()
     results = run(_Seen(model, observed, numbers))
     order = max(orders_of(tuple(operators)))
     known.random = numbers.drawn and not alone
-    if known.random and numbers.drawn_again:
+    if known.random and numbers.drawn_in_checkpoint:
         raise UnsupportedError(
             "This network draws random numbers inside of torch.utils.checkpoint, whose backward pass draws them again, "
             "and differences need the same ones at all rows that belong to a point; use dudx.AD() or dudx.Taylor(), or "
             "model.eval()."
         )
     if known.random:
-        return run(SameNumbers(model, len(x)))
+        return run(SameRandomNumbers(model, len(x)))
     coarsest = numbers.coarser_than(x.dtype)
     if coarsest is not None:
         _refuse_noise(engine, model, x, order, coarsest)
@@ -306,9 +312,9 @@ def _smallest_step(engine: Engine, order: int) -> float | None:
 _warned: weakref.WeakSet[Any] = weakref.WeakSet()
 
 
-def _warn_of_kinks(model: Model, observed: Observed, order: int) -> None:
+def _warn_of_kinks(model: Model, observed: FunctionMonitor, order: int) -> None:
     """Say once of a network that it is made of straight pieces, if second derivatives are asked of it."""
-    if order < 2 or observed.kink is None or not observed.straight:
+    if order < 2 or observed.kink is None or not observed.piecewise_linear:
         return
     owner = owner_of(model)
     with contextlib.suppress(TypeError):  # what cannot be remembered is warned of each time
@@ -316,9 +322,9 @@ def _warn_of_kinks(model: Model, observed: Observed, order: int) -> None:
             return
         _warned.add(owner)
     warnings.warn(
-        f"This network is made of straight pieces in {kink_of(model, observed.kink)}: its second derivative is zero "
-        "between the kinks, and none at them, so a residual with derivatives of order 2 says nothing about it. Use a "
-        "smooth activation, such as nn.Tanh, nn.SiLU or nn.GELU.",
+        f"This network is made of straight pieces in {describe_kink(model, observed.kink)}: its second derivative "
+        "is zero between the kinks, and none at them, so a residual with derivatives of order 2 says nothing about it. "
+        "Use a smooth activation, such as nn.Tanh, nn.SiLU or nn.GELU.",
         KinkWarning,
         stacklevel=6,
     )

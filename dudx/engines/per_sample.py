@@ -18,7 +18,7 @@ from dudx.errors import InputError, UnsupportedError
 from dudx.network import model_checks
 from dudx.network.model_checks import Model
 from dudx.network.sandbox import untracked_statistics
-from dudx.network.single_moves import batches_at_once, on_each, one_moved
+from dudx.network.vmapped_batches import batches_per_pass, on_each_batch, with_one_replaced
 from dudx.operators import Operator, at_rows, orders_of
 
 
@@ -78,12 +78,12 @@ class PerSampleAD(Engine):
     def _vectorised(self, model: Model, x: Tensor, operators: Sequence[Operator], differentiable: bool) -> list[Tensor]:
         pieces, order = [], max(orders_of(tuple(operators)), default=0)
         numbers = torch.arange(len(x), device=x.device)
-        chunk = self.chunk or batches_at_once(len(x))
+        chunk = self.chunk or batches_per_pass(len(x))
         for start in range(0, len(x), chunk):
             rows = slice(start, start + chunk)
             own = _own(x[rows])
             with differentiable_kernels(tracking=False):
-                outputs = on_each(model, one_moved(x, own, numbers[rows]))
+                outputs = on_each_batch(model, with_one_replaced(x, own, numbers[rows]))
             u = outputs[numbers[: len(own)], numbers[rows]]
             refuse_what_is_hidden(u, order)
             values = reverse_derivatives(u, own, at_rows(operators, rows), differentiable=differentiable)

@@ -20,8 +20,8 @@ class Ensemble(nn.Module):
 
     Example:
         >>> several = dudx.ensemble([torch.nn.Linear(2, 1) for _ in range(3)])
-        >>> isinstance(several, dudx.Ensemble), several(torch.rand(5, 2)).shape, len(several.members())
-        (True, torch.Size([3, 5, 1]), 3)
+        >>> several(torch.rand(5, 2)).shape, len(several.members())
+        (torch.Size([3, 5, 1]), 3)
     """
 
     def __init__(self, networks: Sequence[nn.Module]):

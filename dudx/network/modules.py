@@ -23,7 +23,7 @@ def owner_of(model: object) -> object:
     return getattr(model, "__self__", model)
 
 
-def kind(model: object) -> str:
+def type_name(model: object) -> str:
     """The class of a module, the name of a function."""
     return type(model).__name__ if isinstance(model, nn.Module) else getattr(model, "__name__", type(model).__name__)
 

@@ -13,10 +13,10 @@ from dudx.network.model_checks import Model
 from dudx.network.sandbox import output_of
 
 #: A number whose multiples come back to no place; what is measured by it has no symmetry of the network's own.
-GOLDEN = (math.sqrt(5) - 1) / 2
+GOLDEN_RATIO = (math.sqrt(5) - 1) / 2
 
 
-def at_rest(model: Model, x: Tensor, least: int, most: int) -> tuple[Tensor, Tensor]:
+def probe_batch(model: Model, x: Tensor, least: int, most: int) -> tuple[Tensor, Tensor]:
     """The rows of a probe and the outputs there; as many as x where the model takes no other number of rows."""
     rows = _probe_rows(x, least, most)
     try:
@@ -28,7 +28,7 @@ def at_rest(model: Model, x: Tensor, least: int, most: int) -> tuple[Tensor, Ten
     return rows, output_of(model, rows)
 
 
-def moves(rows: Tensor) -> Iterator[tuple[Tensor, Tensor]]:
+def perturbations(rows: Tensor) -> Iterator[tuple[Tensor, Tensor]]:
     """The rows with some of them moved, and which those are, (B, 1): every row moves while any other one stays.
 
     Each row has a code of as many letters as any other, so no code contains another; the k-th time the rows move
@@ -44,7 +44,7 @@ def moves(rows: Tensor) -> Iterator[tuple[Tensor, Tensor]]:
     cloud = 1 + rows.abs().amax(dim=0)
     for letter in range(letters if count > 1 else 0):
         block = torch.tensor([[letter in code] for code in codes], device=rows.device)
-        far = (-1) ** letter * (1 + (letter + 1) * GOLDEN % 1)
+        far = (-1) ** letter * (1 + (letter + 1) * GOLDEN_RATIO % 1)
         yield torch.where(block, other + far * cloud, rows), block
     block = torch.arange(count, device=rows.device).unsqueeze(1) % 2 == 0
     yield torch.where(block, rows.roll(-1, dims=0), rows), block
@@ -55,7 +55,7 @@ def difference(a: Tensor, b: Tensor) -> Tensor:
     return (a - b).abs().masked_fill((a == b) | (a.isnan() & b.isnan()), 0)
 
 
-def rounding(still: Tensor) -> Tensor:
+def rounding_tolerance(still: Tensor) -> Tensor:
     """What rounding may change in each column of the output (m,); columns may have very different units."""
     eps = torch.finfo(still.dtype).eps
     # In half precision as many roundings as elsewhere would amount to the value itself.
@@ -82,4 +82,4 @@ def in_general_position(rows: Tensor) -> Tensor:
     cloud = 1 + rows.abs().amax(dim=0)
     number = torch.arange(len(rows), dtype=rows.dtype, device=rows.device).unsqueeze(1)
     constant = (rows == rows[:1]).all(dim=0)
-    return rows + cloud * (GOLDEN / 8 + torch.where(constant, number / len(rows), 0))
+    return rows + cloud * (GOLDEN_RATIO / 8 + torch.where(constant, number / len(rows), 0))

@@ -15,13 +15,13 @@ Found = TypeVar("Found")
 
 
 @dataclass
-class Acquaintance:
+class NetworkRecord:
     """What is known of a network since it was looked at last."""
 
     #: The requests whose results were looked at.
-    tried: set[object] = field(default_factory=set)
+    checked: set[object] = field(default_factory=set)
     #: The last request that was made, which is mostly the next one too, and how.
-    latest: tuple[object, object] | None = None
+    last_request: tuple[object, object] | None = None
     #: Whether it draws random numbers.
     random: bool = False
 
@@ -37,7 +37,7 @@ class _Meetings:
 _met: weakref.WeakKeyDictionary[object, dict[object, _Meetings]] = weakref.WeakKeyDictionary()
 
 
-def looked_at(model: Model, purpose: object, look: Callable[[], Found]) -> Found:
+def probed_on_schedule(model: Model, purpose: object, look: Callable[[], Found]) -> Found:
     """What `look` finds at the 1st, 2nd, 4th, 8th … meeting with a model in its present mode; else what it found last.
 
     A look that raises an error is forgotten with all the others at this model, so that what was refused is refused

@@ -13,20 +13,20 @@ from dudx.backend.active_modes import checkpoint_active
 from dudx.backend.torch_classes import DispatchMode
 
 
-class Kernels(DispatchMode):
+class KernelMonitor(DispatchMode):
     """Notes whether kernels draw random numbers and in which formats they compute, also inside of scripts."""
 
     def __init__(self) -> None:
         super().__init__()
         #: Whether anything was drawn, and whether in a part that the backward pass runs again.
-        self.drawn = self.drawn_again = False
+        self.drawn = self.drawn_in_checkpoint = False
         #: The coarsest format that anything was computed in.
-        self.coarsest: torch.dtype | None = None
+        self.coarsest_dtype: torch.dtype | None = None
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         made = self.run(func, args, kwargs or {})
-        if isinstance(made, Tensor) and made.is_floating_point() and _eps(made.dtype) > _eps(self.coarsest):
-            self.coarsest = made.dtype
+        if isinstance(made, Tensor) and made.is_floating_point() and _eps(made.dtype) > _eps(self.coarsest_dtype):
+            self.coarsest_dtype = made.dtype
         return made
 
     def run(self, func: Any, args: Any, kwargs: Any) -> Any:
@@ -37,14 +37,14 @@ class Kernels(DispatchMode):
 
     def note_draw(self) -> None:
         """Remember that numbers are drawn, and where."""
-        self.drawn, self.drawn_again = True, self.drawn_again or checkpoint_active()
+        self.drawn, self.drawn_in_checkpoint = True, self.drawn_in_checkpoint or checkpoint_active()
 
     def coarser_than(self, dtype: torch.dtype) -> torch.dtype | None:
         """The coarsest format that anything was computed in, if it is coarser than this one."""
-        return self.coarsest if _eps(self.coarsest) > _eps(dtype) else None
+        return self.coarsest_dtype if _eps(self.coarsest_dtype) > _eps(dtype) else None
 
 
-class OwnNumbers(Kernels):
+class PrivateRandomNumbers(KernelMonitor):
     """While it is entered, what this thread draws comes from generators of its own, seeded alike every time.
 
     The process's generators are neither read nor set: other threads, which draw from these, notice nothing. Numbers
@@ -60,7 +60,7 @@ class OwnNumbers(Kernels):
         self.seed, self.states = seed, states or {}
         self.generators: dict[torch.device, torch.Generator] = {}
 
-    def again(self, seed: int | None = None) -> None:
+    def restart(self, seed: int | None = None) -> None:
         """Draw from here on what was drawn from the beginning on, or what another seed gives."""
         self.seed = self.seed if seed is None else seed
         for generator in self.generators.values():
@@ -131,7 +131,7 @@ def _same(these: Any, those: Any) -> bool:
     return [(a.name, str(a.type)) for a in these] == [(a.name, str(a.type)) for a in those]
 
 
-def process_states(device: torch.device) -> dict[str, Tensor]:
+def process_generator_states(device: torch.device) -> dict[str, Tensor]:
     """Where the process's generators are that a network on this device draws from, by the kind of device."""
     states = {"cpu": torch.get_rng_state()}
     if device.type in ("cuda", "xpu", "mps"):

@@ -13,31 +13,31 @@ from dudx.errors import ModelError
 from dudx.network import model_checks
 from dudx.network.model_checks import Model
 from dudx.network.modules import modules_of
-from dudx.network.random_numbers import Kernels, OwnNumbers
+from dudx.network.random_numbers import KernelMonitor, PrivateRandomNumbers
 
 
 def output_of(model: Model, rows: Tensor, seed: int = 0) -> Tensor:
     """The output without a graph and without a trace, also of a network that differentiates in its own forward."""
     try:
-        with torch.no_grad(), unobserved(model, seed):
+        with torch.no_grad(), sandboxed(model, seed):
             return model_checks.forward(model, rows.clone())
     except ModelError as failed:
         if failed.__cause__ is None:  # what it returned is wrong, and will be again
             raise
         try:  # a network that differentiates in its own forward needs a graph for it
-            with torch.inference_mode(False), torch.enable_grad(), unobserved(model, seed):
+            with torch.inference_mode(False), torch.enable_grad(), sandboxed(model, seed):
                 return model_checks.forward(model, rows.clone().requires_grad_().clone()).detach()
         except Exception:
             raise failed from failed.__cause__
 
 
 @contextlib.contextmanager
-def without_graph(model: Model, x: Tensor) -> Iterator[Kernels]:
+def without_graph(model: Model, x: Tensor) -> Iterator[KernelMonitor]:
     """For forward passes alone: nothing is recorded, unless the network differentiates in its own forward.
 
     What it yields knows of the kernels that the network runs.
     """
-    kernels = OwnNumbers()
+    kernels = PrivateRandomNumbers()
     with torch.no_grad():
         try:
             with kernels, unchanged_buffers(model):
@@ -50,21 +50,24 @@ def without_graph(model: Model, x: Tensor) -> Iterator[Kernels]:
 
 
 @contextlib.contextmanager
-def unobserved(model: Model, seed: int = 0) -> Iterator[OwnNumbers]:
+def sandboxed(model: Model, seed: int = 0) -> Iterator[PrivateRandomNumbers]:
     """The same random numbers every time inside, the process's own untouched; the model's buffers put back afterwards.
 
     What it yields draws the same numbers again when asked to.
     """
-    with OwnNumbers(seed) as numbers, unchanged_buffers(model):
+    with PrivateRandomNumbers(seed) as numbers, unchanged_buffers(model):
         yield numbers
 
 
 @contextlib.contextmanager
-def unobserved_at_length(model: Model, rows: Tensor) -> Iterator[OwnNumbers]:
+def sandboxed_if_random(model: Model, rows: Tensor) -> Iterator[PrivateRandomNumbers]:
     """The same for much work: a network that draws nothing in a pass is left to run as fast as it can."""
-    with torch.no_grad(), unobserved(model) as tried, contextlib.suppress(ModelError):
+    with torch.no_grad(), sandboxed(model) as tried, contextlib.suppress(ModelError):
         model_checks.forward(model, rows.clone())  # if it fails, it says so where it is used
-    with OwnNumbers() if tried.drawn else contextlib.nullcontext(OwnNumbers()) as numbers, unchanged_buffers(model):
+    with (
+        PrivateRandomNumbers() if tried.drawn else contextlib.nullcontext(PrivateRandomNumbers()) as numbers,
+        unchanged_buffers(model),
+    ):
         yield numbers
 
 

@@ -10,8 +10,8 @@ import torch
 from torch import Tensor
 
 from dudx.errors import InputError, ModelError
-from dudx.network.modules import kind, owner_of
-from dudx.network.pointwise import Held
+from dudx.network.batch_bound import BatchBound
+from dudx.network.modules import owner_of, type_name
 
 
 @dataclass(frozen=True)
@@ -26,7 +26,7 @@ class _Bound:
         return Given(network, {n: named[n] for n in self.rows}, {n: named[n] for n in self.functions})
 
 
-class Given(Held):
+class Given(BatchBound):
     """A network with its data, as a callable from (k·B, d) to (k·B, m), row j belonging to point j mod B; see `given`.
 
     Args:
@@ -38,8 +38,8 @@ class Given(Held):
     Example:
         >>> network = lambda x, a: a * torch.sin(x)
         >>> seen = dudx.given(network, a=torch.rand(10, 1))
-        >>> isinstance(seen, dudx.Given), seen(torch.rand(30, 1)).shape  # blocks of rows, as stencils have them
-        (True, torch.Size([30, 1]))
+        >>> seen(torch.rand(30, 1)).shape  # blocks of rows, as stencils have them
+        torch.Size([30, 1])
     """
 
     def __init__(self, network: Any, rows: Mapping[str, Tensor], functions: Mapping[str, Tensor] | None = None):
@@ -97,7 +97,7 @@ class Given(Held):
 
     def __repr__(self) -> str:
         of = ", ".join(f"{name} {tuple(tensor.shape)}" for name, tensor in {**self.rows, **self.functions}.items())
-        return f"<{kind(self.network)} given {of}>"
+        return f"<{type_name(self.network)} given {of}>"
 
 
 def given(model: Any, /, functions: Mapping[str, Tensor] | None = None, **data: Tensor) -> Given:
@@ -148,7 +148,7 @@ def with_data(model: Any, rows: Mapping[str, Tensor], functions: Mapping[str, Te
 
 def _given_in(model: Any) -> Given | None:
     """The network with data that a model is or sees, of the samples that it takes at the moment."""
-    if isinstance(model, Given) or not isinstance(model, Held):
+    if isinstance(model, Given) or not isinstance(model, BatchBound):
         return model if isinstance(model, Given) else None
     inner, places = _given_in(getattr(model, "model", None)), getattr(model, "places", None)
     return inner if inner is None or places is None else inner.at(places)

@@ -47,7 +47,7 @@ class Field(Integrals, Upwinding):
 
     Example:
         >>> def heat(u):  # u is a field
-        ...     assert isinstance(u, dudx.Field)
+        ...     assert isinstance(u, dudx.residual.field.Field)
         ...     return u.t - u.laplacian("x", "y")
         >>> dudx.Residual(heat, inputs=("x", "y", "t"))(torch.nn.Linear(3, 1), torch.rand(5, 3), dudx.AD()).shape
         torch.Size([5, 1])

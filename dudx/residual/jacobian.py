@@ -19,7 +19,7 @@ from dudx.gradients.jacobian_rows import Jacobian
 from dudx.gradients.linearization import Known, linearized
 from dudx.gradients.rewind import Rewind, generators_of
 from dudx.network import model_checks
-from dudx.network.detector import refuse_if_coupled
+from dudx.network.coupling_check import refuse_if_coupled
 from dudx.network.model_checks import Model
 from dudx.network.modules import modules_of, owner_of
 from dudx.residual.residual_function import Residual

@@ -19,11 +19,11 @@ from dudx.backend.outer_compile import uncompiled
 from dudx.engines.interface import Engine
 from dudx.errors import InputError
 from dudx.evaluate import derivatives, derivatives_elsewhere, prepared
-from dudx.network.compiled_graph import Compiled
+from dudx.network.auxiliary_networks import WithNetworks, with_networks
+from dudx.network.compiled_graph import CompiledGraphs
+from dudx.network.compiled_plan import run_compiled
 from dudx.network.ensemble import Ensemble
-from dudx.network.joined import Joined, joined
 from dudx.network.model_checks import Model
-from dudx.network.planned_graph import from_graph
 from dudx.network.with_data import with_data
 from dudx.operators import D, Operator
 from dudx.residual import member_points
@@ -98,7 +98,7 @@ class Residual(Generic[Result]):
         network_data: Sequence[str] = (),
         functions: Sequence[str] = (),
     ) -> None:
-        self._compiled = Compiled() if compile else None
+        self._compiled = CompiledGraphs() if compile else None
         if not callable(function):
             raise InputError(f"A residual is made of a function, def heat(u): ...; got {type(function).__name__}.")
         self.function = function
@@ -115,7 +115,7 @@ class Residual(Generic[Result]):
         self._written = Written(function, self.inputs, self.data, self.networks, self.functions)
         self.outputs = self._written.outputs
         #: Models together with the networks, which pass as one.
-        self._joined: weakref.WeakKeyDictionary[Any, Joined] = weakref.WeakKeyDictionary()
+        self._joined: weakref.WeakKeyDictionary[Any, WithNetworks] = weakref.WeakKeyDictionary()
         self._data_names = set(self.data)
         #: By what is given with a call, what the function asks for then.
         self._requests: dict[Hashable, Request] = {}
@@ -159,7 +159,7 @@ class Residual(Generic[Result]):
         return self._row_gradients(self, self._with_networks(model), x, engine, parameters, out, **data)
 
     def _with_networks(self, model: Any) -> Any:
-        return joined(model, self.networks, self._joined) if self.networks else model
+        return with_networks(model, self.networks, self._joined) if self.networks else model
 
     def _given_data(self, model: Any, x: Tensor, data: Mapping[str, Tensor]) -> Any:
         """The network with what it takes of the data."""
@@ -215,7 +215,7 @@ class Residual(Generic[Result]):
             def graph(plan: Any, axes: tuple[int | None, ...]) -> Any:
                 return self._from_graph(plan, several, x, data, requests[0], axes)[ENDS.index(finish)]
 
-            compiling = self._compiled is not None and not vmap_active() and self._compiled.takes(several.kind)
+            compiling = self._compiled is not None and not vmap_active() and self._compiled.can_compile(several.kind)
             return member_points.of_members(
                 several, x, data, each, engines, requests,
                 lambda *computed: finish(self._written.replayed(*computed)), graph if compiling else None,
@@ -256,7 +256,7 @@ class Residual(Generic[Result]):
             if self.networks or self.network_data or self.functions:
                 return None
             model = model.kind  # what is true of one is taken to be true of all members
-        if self._compiled is None or vmap_active() or not self._compiled.takes(model):
+        if self._compiled is None or vmap_active() or not self._compiled.can_compile(model):
             return None
         return prepared(model, x, request.operators, engine)
 
@@ -278,7 +278,7 @@ class Residual(Generic[Result]):
 
         assert self._compiled is not None
         way = (request.places, request.shapes, names)
-        return from_graph(self._compiled, plan, model, x, finish, way, self, tuple(data.values()), axes)
+        return run_compiled(self._compiled, plan, model, x, finish, way, self, tuple(data.values()), axes)
 
     def _known(self, x: Tensor, data: Mapping[str, Tensor]) -> Request | None:
         """What the function asked for when it was called like this before, if it can be relied on."""

@@ -22,6 +22,7 @@ from dudx.lab.run.networks import MLP, Separable
 from dudx.lab.run.objective import Objective, Part
 from dudx.lab.run.settings import make_settings
 from dudx.lab.sweep.sweep_run import sentence
+from dudx.operators import Operator
 from dudx.optim import LevenbergMarquardt, Term
 from reproduction.experiments.profile import Profile
 from reproduction.measuring import in_own_process, peak_megabytes
@@ -169,7 +170,7 @@ def some(names: Iterable[str], only: Collection[str] | None) -> list[str]:
     return [name for name in names if only is None or name in only]
 
 
-def operators(parts: Parts) -> list[dudx.Operator]:
+def operators(parts: Parts) -> list[Operator]:
     """What steps are set for: what the equation asks for, and an order along all axes that only a condition has."""
     equation, *conditions = parts
     asked = equation.operators()

@@ -3,11 +3,12 @@
 import pytest
 import torch
 
-from dudx import AD, InputError, Residual, Taylor
+from dudx import AD, Residual, Taylor
 from dudx.adapters.labelled_points import Labelled, LabelledNetwork, of_plain_points
 from dudx.adapters.named_fields import Named, columns_of
 from dudx.adapters.output_columns import Columns, beside, fields_of
 from dudx.adapters.serving import AdapterWarning, must_agree, runs_as_before, with_parameters
+from dudx.errors import InputError
 
 X = torch.linspace(0.1, 1, 20, dtype=torch.float64).reshape(10, 2)
 

@@ -106,6 +106,6 @@ def test_the_laboratory_says_what_to_do(tmp_path, request):
     stated = problem("poisson")
     request.getfixturevalue("elsewhere")
     for do in (lambda: problem("poisson"), lambda: train(settings, tmp_path / "run", problem=stated)):
-        with pytest.raises(dudx.InputError, match=r"set_default_device\(\"cpu\"\)"):
+        with pytest.raises(dudx.errors.InputError, match=r"set_default_device\(\"cpu\"\)"):
             do()
     assert not (tmp_path / "run").exists()

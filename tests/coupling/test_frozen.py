@@ -10,7 +10,8 @@ from helpers import parameter_gradients, unchanged
 from torch import Tensor, nn
 
 import dudx
-from dudx import AD, FD, D, InputError, Laplacian, Residual, Taylor, coupled, evaluate, frozen, isolate
+from dudx import AD, FD, D, Laplacian, Residual, Taylor, coupled, evaluate, frozen, isolate
+from dudx.errors import InputError
 from dudx.lab.run.networks import AttentionMLP
 
 OPERATORS = [D(), D(0), D(0, 1), Laplacian()]

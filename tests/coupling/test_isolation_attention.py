@@ -10,7 +10,8 @@ import torch.nn.functional as F
 from helpers import parameter_gradients
 from torch import Tensor, nn
 
-from dudx import AD, D, Laplacian, ModelError, PerSampleAD, Residual, Taylor, UnsupportedError, evaluate, isolate
+from dudx import AD, D, Laplacian, PerSampleAD, Residual, Taylor, evaluate, isolate
+from dudx.errors import ModelError, UnsupportedError
 
 SIZE = 10
 torch.manual_seed(0)
@@ -176,10 +177,10 @@ def test_dropout_in_attention_has_no_rule(attend):
     x = torch.rand(SIZE, 2, dtype=torch.float64)
     with pytest.raises(UnsupportedError, match="dropout"):
         isolate(lambda x: attend(x.unsqueeze(0))[0], x, approximate=True)
-    assert isolate(lambda x: attend(x.unsqueeze(0))[0], x).way == "each alone, in a batch of its own"
+    assert isolate(lambda x: attend(x.unsqueeze(0))[0], x).method == "each alone, in a batch of its own"
     if isinstance(attend, nn.Module):
         attend.eval()
-        assert isolate(lambda x: attend(x.unsqueeze(0))[0], x).way == "each alone, in one pass"
+        assert isolate(lambda x: attend(x.unsqueeze(0))[0], x).method == "each alone, in one pass"
 
 
 def test_a_mask_of_another_size_is_refused():

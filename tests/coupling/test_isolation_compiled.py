@@ -9,7 +9,8 @@ import pytest
 import torch
 from torch import nn
 
-from dudx import FD, CompilationWarning, Residual, Taylor, frozen, isolate
+from dudx import FD, Residual, Taylor, frozen, isolate
+from dudx.errors import CompilationWarning
 
 
 def network(count: int = 1) -> nn.Module:

@@ -10,8 +10,9 @@ from torch import Tensor, nn
 from traps import ENGINES, layers
 
 import dudx
-from dudx import AD, EFD, FD, SFD, Along, D, Laplacian, ModelError, PerSampleAD, Residual, Taylor, evaluate, isolate
+from dudx import AD, EFD, FD, SFD, Along, D, Laplacian, PerSampleAD, Residual, Taylor, evaluate, isolate
 from dudx.coupling import exact_isolation as exactly
+from dudx.errors import ModelError
 
 OPERATORS = [D(), D(0), D(0, 1), Laplacian()]
 

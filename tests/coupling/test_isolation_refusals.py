@@ -10,21 +10,8 @@ from helpers import unchanged
 from isolation_networks import BOTH, Plain, made
 from torch import Tensor, nn
 
-from dudx import (
-    AD,
-    FD,
-    CoupledModelError,
-    D,
-    InputError,
-    Laplacian,
-    ModelError,
-    PerSampleAD,
-    Taylor,
-    UnsupportedError,
-    evaluate,
-    frozen,
-    isolate,
-)
+from dudx import AD, FD, CoupledModelError, D, Laplacian, PerSampleAD, Taylor, evaluate, frozen, isolate
+from dudx.errors import InputError, ModelError, UnsupportedError
 
 MIXTURES = {
     "torch.Tensor.cumsum": lambda h: h + h.cumsum(0),
@@ -55,7 +42,7 @@ def test_the_function_is_named(name, make):
 def assert_exact(network, x, method="vectorised"):
     """By default such a network is isolated exactly."""
     isolated = isolate(network, x)
-    assert isolated.way == "each alone, in a batch of its own"
+    assert isolated.method == "each alone, in a batch of its own"
     ours = evaluate(isolated, x, [Laplacian()], AD())[0]
     exact = evaluate(network, x, [Laplacian()], PerSampleAD(method=method))[0]
     assert (ours - exact).abs().max() < 1e-11 * (1 + exact.abs().max())
@@ -158,7 +145,7 @@ def test_a_network_that_counts_its_rows_is_refused(network):
 def test_a_network_that_draws_random_numbers_has_no_plain_output_to_differ_from():
     x = torch.rand(8, 2, dtype=torch.float64)
     isolated = isolate(lambda x: x - x.mean(0) + 0.1 * torch.randn_like(x), x)
-    assert isolated.way == "each alone, in one pass"
+    assert isolated.method == "each alone, in one pass"
     # Noise has no derivative, and a sample moves the mean by an eighth.
     slope = evaluate(isolated, x, [D(0)], AD())[0]
     torch.testing.assert_close(slope, torch.tensor([[7 / 8, 0.0]], dtype=torch.float64).expand(8, 2))
@@ -172,7 +159,7 @@ def test_a_network_that_returns_nan_by_itself_is_not_blamed():
         return torch.cat([torch.log(x - 2), x - x.mean(0)], 1)
 
     isolated = isolate(network, x)
-    assert isolated.way == "each alone, in one pass"
+    assert isolated.method == "each alone, in one pass"
     ours, exact = (evaluate(m, x, [D(), D(0)], e) for m, e in ((isolated, AD()), (network, PerSampleAD())))
     for a, b in zip(ours, exact, strict=True):
         torch.testing.assert_close(a, b, equal_nan=True)
@@ -232,7 +219,7 @@ def test_other_functions_for_queries_than_for_the_context_are_refused():
     x = torch.rand(8, 2, dtype=torch.float64)
     with pytest.raises(UnsupportedError, match=r"same functions over the batch, in the same order.*exact=True"):
         isolate(fickle, x, approximate=True)
-    assert isolate(fickle, x).way == "each alone, in a batch of its own"
+    assert isolate(fickle, x).method == "each alone, in a batch of its own"
 
 
 @pytest.mark.parametrize("rows", [5, 25])

@@ -8,7 +8,8 @@ from helpers import parameter_gradients
 from isolation_networks import BOTH, made
 
 import dudx
-from dudx import AD, FD, D, InputError, Laplacian, Residual, Taylor, evaluate, isolate
+from dudx import AD, FD, D, Laplacian, Residual, Taylor, evaluate, isolate
+from dudx.errors import InputError
 
 
 @BOTH

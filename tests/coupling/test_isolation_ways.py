@@ -15,7 +15,8 @@ from isolation_networks import OPERATORS, made, two_batch_norms
 from torch import Tensor, nn
 
 import dudx
-from dudx import AD, InputError, PerSampleAD, evaluate, isolate
+from dudx import AD, PerSampleAD, evaluate, isolate
+from dudx.errors import InputError
 
 
 def bottleneck(h: Tensor) -> Tensor:
@@ -47,7 +48,7 @@ def test_all_samples_pass_together_only_where_that_is_exact(name):
         return head(torch.tanh(mix(torch.sin(embed(x)))))
 
     isolated = isolate(network, x, update_statistics=False)
-    assert isolated.way == ("each alone, in one pass" if together else "each alone, in a batch of its own")
+    assert isolated.method == ("each alone, in one pass" if together else "each alone, in a batch of its own")
     assert isolated.error == 0
     if "dropout" not in name:  # which is drawn for each evaluation
         ours, exact = evaluate(isolated, x, OPERATORS, AD()), evaluate(network, x, OPERATORS, PerSampleAD())
@@ -61,7 +62,7 @@ def test_the_way_is_decided_once_in_a_while():
     looked = []
     for meeting in range(1, 9):
         before = len(model.rows)
-        assert isolate(model, x + meeting).way == "each alone, in a batch of its own"
+        assert isolate(model, x + meeting).method == "each alone, in a batch of its own"
         looked += [meeting] * (len(model.rows) > before)
     assert looked == [1, 2, 4, 8]
 

@@ -12,8 +12,9 @@ from architectures import made
 from helpers import mlp, points, unchanged
 from torch import Tensor, nn
 
-from dudx import InputError, ModelError, explain
-from dudx.diagnose.idiom_error import RelativeError
+from dudx import explain
+from dudx.diagnose.measured_errors import RelativeError
+from dudx.errors import InputError, ModelError
 from dudx.lab.run.networks import AttentionMLP, BatchNormMLP
 
 # -- what it advises -----------------------------------------------------------------------------------------------
@@ -70,7 +71,7 @@ def test_evaluation_mode_is_offered_where_it_helps():
 
 def test_a_function_without_a_rule_is_named():
     found = explain(lambda x: x.sort(0).values, points(24, 2))
-    assert found.way == "each alone, in a batch of its own"
+    assert found.method == "each alone, in a batch of its own"
     assert found.isolated.largest < 1e-12
     assert len(found.remedies) == 1
     named = "The samples cannot all pass together: isolate has no rule for torch.Tensor.sort over the batch"

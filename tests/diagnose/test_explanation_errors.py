@@ -27,7 +27,7 @@ def test_the_errors_are_those_of_the_idiom():
         assert error.median == pytest.approx(float(relative.median()))
         assert error.largest == pytest.approx(float(relative.max()))
         assert error.largest > 0.1
-    assert found.way == "each alone, in one pass"
+    assert found.method == "each alone, in one pass"
     assert found.isolated.largest < 1e-10
     assert found.points == 40
 
@@ -52,13 +52,13 @@ def test_independent_samples_leave_no_error():
     found = explain(mlp(), points(40, 2))
     assert found.gradient.largest < 1e-12
     assert found.laplacian.largest < 1e-12
-    assert (found.way, found.isolated, found.change) == (None, None, 0)
+    assert (found.method, found.isolated, found.change) == (None, None, 0)
 
 
 def test_several_mixing_layers_are_isolated_exactly_and_the_approximation_is_measured():
     model = nn.Sequential(BatchNormMLP(2, 8), nn.BatchNorm1d(8), nn.Tanh(), nn.Linear(8, 1)).double()
     found = explain(model, points(24, 2))
-    assert found.way == "each alone, in a batch of its own"
+    assert found.method == "each alone, in a batch of its own"
     assert found.isolated.largest < 1e-10 < 0.01 < found.gradient.largest
     assert found.remedies[0].startswith("dudx.isolate(model, x) in place of the model, with any engine (each alone, in")
     left_out = re.match(r"dudx\.isolate\(model, x, approximate=True\).* leaves out ([\d.]+) %", found.remedies[1])
@@ -97,7 +97,7 @@ def test_what_only_the_loop_can_run_is_looped():
 
     found = explain(branching, points(24, 1))
     assert found.gradient.median > 0
-    assert found.way == "each alone, in a batch of its own"
+    assert found.method == "each alone, in a batch of its own"
     assert found.isolated.largest < 1e-12
 
 

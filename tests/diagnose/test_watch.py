@@ -124,7 +124,7 @@ def test_a_script_that_fails(tmp_path, text):
     script = tmp_path / "train.py"
     script.write_text(text)
     found = CliRunner().invoke(app, ["doctor", "--script", str(script)])
-    assert isinstance(found.exception, dudx.InputError)
+    assert isinstance(found.exception, dudx.errors.InputError)
 
 
 class _Labelled(torch.Tensor):

@@ -15,13 +15,14 @@ from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
 import dudx
-from dudx import AD, D, Taylor, UnsupportedError, evaluate
+from dudx import AD, D, Taylor, evaluate
 from dudx.engines.taylor import derivative_methods, directional_derivatives
+from dudx.errors import UnsupportedError
 
 OPERATORS = [D(), D(0), D(0, 0) + D(1, 1), D(0, 0, 1)]
 
 pytestmark = pytest.mark.filterwarnings(
-    "ignore::dudx.SlowRuleWarning", "ignore::DeprecationWarning", "ignore::UserWarning"
+    "ignore::dudx.errors.SlowRuleWarning", "ignore::DeprecationWarning", "ignore::UserWarning"
 )
 
 
@@ -82,7 +83,7 @@ def test_scripted_and_traced_modules_are_differentiated_as_a_whole(made: Callabl
 
 @SCRIPTED
 def test_scripted_modules_with_fused_kernels_are_refused_with_the_remedy(made: Callable[[nn.Module], Any]) -> None:
-    with pytest.raises(dudx.UnsupportedError, match=r"fused kernel .* Use the original module"):
+    with pytest.raises(dudx.errors.UnsupportedError, match=r"fused kernel .* Use the original module"):
         evaluate(made(plain("branching")), points(5, 2), OPERATORS, Taylor(coupled="ignore"))
 
 
@@ -233,7 +234,7 @@ def test_functions_are_as_they_were_after_a_network_has_run() -> None:
 
 
 def test_a_network_that_is_wrong_by_itself_says_what_is_wrong() -> None:
-    with pytest.raises(dudx.ModelError, match="shapes cannot be multiplied"):
+    with pytest.raises(dudx.errors.ModelError, match="shapes cannot be multiplied"):
         evaluate(Around(lambda h: h @ torch.ones(3, 3, dtype=h.dtype)), points(5, 2), D(0), Taylor(coupled="ignore"))
     with pytest.raises(KeyError):
         evaluate(Around(lambda h: {}[h]), points(5, 2), D(0), Taylor(coupled="ignore"))
@@ -263,7 +264,7 @@ def test_the_hint_is_given_once() -> None:
         warnings.simplefilter("always")
         for _ in range(2):
             evaluate(Around(lambda h: h.cumprod(1)), points(5, 2), D(0), Taylor())
-    hints = [str(w.message) for w in caught if issubclass(w.category, dudx.SlowRuleWarning)]
+    hints = [str(w.message) for w in caught if issubclass(w.category, dudx.errors.SlowRuleWarning)]
     assert len(hints) == 1
     assert "torch.Tensor.cumprod" in hints[0]
 

@@ -9,7 +9,8 @@ import pytest
 import torch
 from helpers import EXACT, SMOOTH, mlp, points, rms
 
-from dudx import AD, EFD, FD, SFD, Along, CalibrationWarning, D, Laplacian, Residual, evaluate, find_eps
+from dudx import AD, EFD, FD, SFD, Along, D, Laplacian, Residual, evaluate, find_eps
+from dudx.errors import CalibrationWarning
 
 
 @pytest.fixture(scope="module")

@@ -10,7 +10,8 @@ import torch
 from helpers import mlp, points, unchanged
 from torch import nn
 
-from dudx import AD, FD, CalibrationError, CalibrationWarning, D, PerSampleAD, find_eps, frozen, isolate
+from dudx import AD, FD, D, PerSampleAD, find_eps, frozen, isolate
+from dudx.errors import CalibrationError, CalibrationWarning
 
 FP64, FP32, BF16 = torch.float64, torch.float32, torch.bfloat16
 

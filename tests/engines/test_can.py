@@ -8,7 +8,8 @@ import torch
 from helpers import SMOOTH, Counted, Sine, mlp, parameter_gradients, points, rms
 from operator_cases import vectors
 
-from dudx import AD, CAN, Along, D, InputError, Laplacian, Residual, Taylor, UnsupportedError, evaluate
+from dudx import AD, CAN, Along, D, Laplacian, Residual, Taylor, evaluate
+from dudx.errors import InputError, UnsupportedError
 
 ORDERS = {"first": 2, "second": 4, "along": 2, "twice along": 4, "laplacian": 4}
 

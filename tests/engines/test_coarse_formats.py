@@ -29,7 +29,7 @@ def test_formats_agree_under_autocast(engine):
     with torch.autocast("cpu", torch.bfloat16):
         try:
             found = dudx.evaluate(model, x, [D(), D(0), Laplacian()], engine)
-        except dudx.UnsupportedError as refusal:
+        except dudx.errors.UnsupportedError as refusal:
             if not engine.approximate or "coarser format" not in str(refusal):
                 raise
             return
@@ -44,7 +44,7 @@ def test_calibrated_as_it_is_evaluated(dtype):
     model, x = nn.Sequential(a, Rounded(dtype), nn.Tanh(), b, nn.Tanh(), c), points(64, 2).float()
     smooth = nn.Sequential(a, nn.Tanh(), b, nn.Tanh(), c)
     (true,) = dudx.evaluate(smooth, x, [D(0)], dudx.AD())
-    with pytest.raises(dudx.UnsupportedError, match="coarser format"):
+    with pytest.raises(dudx.errors.UnsupportedError, match="coarser format"):
         dudx.evaluate(model, x, D(0), dudx.FD(1e-4))
     engine = dudx.FD().calibrated(model, x, [D(0)], reference="differences")
     (found,) = dudx.evaluate(model, x, [D(0)], engine)

@@ -7,7 +7,8 @@ import torch
 from helpers import EXACT, PER_SAMPLE, every_engine, parameter_gradients, points
 from torch import nn
 
-from dudx import AD, FD, D, Laplacian, PerSampleAD, UnsupportedError, evaluate
+from dudx import AD, FD, D, Laplacian, PerSampleAD, evaluate
+from dudx.errors import UnsupportedError
 
 
 class Layer(nn.Module):

@@ -10,7 +10,8 @@ import torch.nn.functional as F
 from function_variants import TWINS, VARIANTS
 from torch import Tensor, nn
 
-from dudx import AD, D, Taylor, UnsupportedError, evaluate
+from dudx import AD, D, Taylor, evaluate
+from dudx.errors import UnsupportedError
 
 #: What Taylor refuses; the guide has the same list.
 UNSUPPORTED = {"torch.special.zeta(p + 2, 1.5 + w[0])"}
@@ -100,7 +101,7 @@ def results(model: nn.Module, x: Tensor, engine: Any) -> list[Tensor]:
 
 
 @pytest.mark.parametrize("expression", VARIANTS)
-@pytest.mark.filterwarnings("ignore::dudx.SlowRuleWarning", "ignore::UserWarning")
+@pytest.mark.filterwarnings("ignore::dudx.errors.SlowRuleWarning", "ignore::UserWarning")
 def test_a_function_agrees_with_nested_autograd(expression: str) -> None:
     model = Variant(expression)
     # What takes a whole tensor would couple several points.

@@ -10,9 +10,9 @@ import torch
 from helpers import SMOOTH, mlp, parameter_gradients, points, rms
 from torch import nn
 
-from dudx import AD, EFD, FD, SFD, Along, D, InputError, Laplacian, PerSampleAD, Residual, evaluate, find_eps, isolate
+from dudx import AD, EFD, FD, SFD, Along, D, Laplacian, PerSampleAD, Residual, evaluate, find_eps, isolate
 from dudx.engines.difference.stencils import one_sided, weights
-from dudx.errors import CalibrationError
+from dudx.errors import CalibrationError, InputError
 from dudx.lab.problems.geometry import Box, Disc, Interval
 
 SQUARE = Box((-1.0, -1.0), (1.0, 1.0))

@@ -38,13 +38,13 @@ def test_a_network_without_second_derivatives_is_named_once(make, where, engine)
     model, x = make(), points(6, 2)
     try:
         with warnings.catch_warnings():
-            warnings.simplefilter("error", dudx.KinkWarning)
+            warnings.simplefilter("error", dudx.errors.KinkWarning)
             dudx.evaluate(model, x, D(0), engine)  # a first derivative it has
-        with pytest.warns(dudx.KinkWarning, match=where):
+        with pytest.warns(dudx.errors.KinkWarning, match=where):
             dudx.evaluate(model, x, Laplacian(), engine)
-    except dudx.UnsupportedError:
+    except dudx.errors.UnsupportedError:
         return
     with warnings.catch_warnings():
-        warnings.simplefilter("error", dudx.KinkWarning)
+        warnings.simplefilter("error", dudx.errors.KinkWarning)
         for _ in range(4):
             dudx.evaluate(model, x, Laplacian(), engine)

@@ -9,7 +9,8 @@ import torch
 from helpers import SMOOTH, Counted, Function, Power, mlp, parameter_gradients, points, rms
 from operator_cases import vectors
 
-from dudx import AD, Along, Cloud, D, InputError, Laplacian, Residual, Spectral, UnsupportedError, backward, evaluate
+from dudx import AD, Along, Cloud, D, Laplacian, Residual, Spectral, backward, evaluate
+from dudx.errors import InputError, UnsupportedError
 from dudx.lab.problems.geometry import Box
 
 

@@ -269,7 +269,7 @@ def made(name: str) -> tuple[nn.Module, Tensor]:
 
 
 @pytest.mark.parametrize("name", NETWORKS)
-@pytest.mark.filterwarnings("error::dudx.SlowRuleWarning")
+@pytest.mark.filterwarnings("error::dudx.errors.SlowRuleWarning")
 def test_engines_agree_on_networks_as_others_write_them(name: str) -> None:
     model, x = made(name)
     exact, ours = (evaluate(model, x, OPERATORS, engine) for engine in (AD(), Taylor()))

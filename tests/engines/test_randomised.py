@@ -10,21 +10,9 @@ import torch
 from helpers import SMOOTH, Function, Sine, mlp, parameter_gradients, points
 from operator_cases import vectors
 
-from dudx import (
-    AD,
-    FD,
-    STDE,
-    Along,
-    D,
-    InputError,
-    Laplacian,
-    Residual,
-    Taylor,
-    UnsupportedError,
-    evaluate,
-    random_laplacian,
-)
+from dudx import AD, FD, STDE, Along, D, Laplacian, Residual, Taylor, evaluate, random_laplacian
 from dudx.engines.stochastic_taylor import polarisation
+from dudx.errors import InputError, UnsupportedError
 
 
 @pytest.mark.parametrize("pattern", [(1,), (3,), (1, 1), (2, 1), (2, 2), (3, 1), (1, 1, 1), (2, 1, 1)])

@@ -7,7 +7,8 @@ import torch
 from helpers import mlp, parameter_gradients, points
 from operator_cases import vectors
 
-from dudx import AD, FD, Along, D, InputError, Laplacian, Residual, Separated, Taylor, UnsupportedError, evaluate
+from dudx import AD, FD, Along, D, Laplacian, Residual, Separated, Taylor, evaluate
+from dudx.errors import InputError, UnsupportedError
 from dudx.lab.run.networks.separable import Separable
 
 

@@ -4,7 +4,8 @@ import pytest
 import torch
 from torch import nn
 
-from dudx import AD, FD, InputError, Laplacian, Residual, Taylor, evaluate, random_laplacian
+from dudx import AD, FD, Laplacian, Residual, Taylor, evaluate, random_laplacian
+from dudx.errors import InputError
 
 
 def network(dimensions: int) -> nn.Module:

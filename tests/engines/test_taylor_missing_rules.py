@@ -12,8 +12,9 @@ from taylor_layers import OPERATORS, assert_agree, points
 from torch import Tensor, nn
 
 import dudx
-from dudx import AD, D, Taylor, UnsupportedError, evaluate
+from dudx import AD, D, Taylor, evaluate
 from dudx.engines.taylor.jet import RULES
+from dudx.errors import UnsupportedError
 
 
 def test_what_does_not_depend_on_the_inputs_just_runs() -> None:
@@ -32,7 +33,7 @@ def test_a_function_without_a_rule_is_named_once_by_a_name_that_can_be_pasted(mo
 
     monkeypatch.delitem(dudx.engines.taylor.jet.RULES, torch.cumprod, raising=False)  # which the guide adds
     dudx.engines.taylor.torch_derivatives._hinted.clear()
-    with pytest.warns(dudx.SlowRuleWarning, match=r"@dudx\.taylor_rule\(torch\.cumprod\)"):
+    with pytest.warns(dudx.errors.SlowRuleWarning, match=r"@dudx\.taylor_rule\(torch\.cumprod\)"):
         assert_agree(model, points(), OPERATORS)
     with warnings.catch_warnings():
         warnings.simplefilter("error")

@@ -26,7 +26,7 @@ def test_every_rule_agrees_with_automatic_differentiation(name: str) -> None:
 
 @pytest.mark.parametrize("name", LAYERS)
 @pytest.mark.parametrize("operator", [D(), D(0), D(1), D(0) + 2 * D(1), D(0, 0)], ids=repr)
-def test_every_rule_agrees_where_one_operator_is_asked_for(name: str, operator: dudx.Operator) -> None:
+def test_every_rule_agrees_where_one_operator_is_asked_for(name: str, operator: dudx.operators.Operator) -> None:
     """Fewer orders and fewer streams than all operators together would need."""
     assert_agree(network([name, "tanh", name]), points(), [operator])
 
@@ -121,7 +121,7 @@ def test_a_layer_that_works_in_place_changes_what_it_was_given(name: str) -> Non
 
 @pytest.mark.parametrize("engine", [Taylor(coupled="ignore"), AD(coupled="ignore")], ids=repr)
 def test_a_layer_that_works_in_place_on_the_points_is_refused(engine) -> None:
-    with pytest.raises(dudx.ModelError, match="in place"):
+    with pytest.raises(dudx.errors.ModelError, match="in place"):
         evaluate(nn.Sequential(nn.ReLU(inplace=True), nn.Linear(2, 1).double()), points(), [D(0)], engine)
 
 

@@ -11,7 +11,8 @@ from torch import Tensor, nn
 from torch.func import functional_call, grad, hessian, jacfwd, jacrev, stack_module_state, vmap
 
 import dudx
-from dudx import AD, FD, D, Residual, Taylor, UnsupportedError, evaluate
+from dudx import AD, FD, D, Residual, Taylor, evaluate
+from dudx.errors import UnsupportedError
 
 ENGINES = {"Taylor": Taylor(), "AD": AD(), "FD": FD(1e-3)}
 BURGERS = Residual(lambda u: u.t + u * u.x - 0.01 * u.xx, inputs=("x", "t"))
@@ -113,9 +114,9 @@ def test_an_ensemble_trains_as_its_members_do() -> None:
 
 
 def test_members_that_differ_or_mix_samples_are_refused() -> None:
-    with pytest.raises(dudx.InputError, match="same layers"):
+    with pytest.raises(dudx.errors.InputError, match="same layers"):
         dudx.ensemble([mlp(2, 1, width=8), mlp(2, 1, width=9)])
-    with pytest.raises(dudx.InputError, match="list of networks"):
+    with pytest.raises(dudx.errors.InputError, match="list of networks"):
         dudx.ensemble([])
     mixing = dudx.ensemble(
         [nn.Sequential(nn.Linear(2, 3), nn.BatchNorm1d(3), nn.Linear(3, 1)).double() for _ in range(2)]
@@ -190,19 +191,19 @@ def test_members_have_points_data_and_engines_of_their_own(name: str, compile: b
 def test_points_of_members_that_cannot_be_are_refused() -> None:
     nets, (x, data) = networks(), own()
     several, equation = dudx.ensemble(nets), Residual(slope, ("x", "t"), data=("n", "g"))
-    with pytest.raises(dudx.InputError, match=r"\(3, B, …\), one batch a member; the points"):
+    with pytest.raises(dudx.errors.InputError, match=r"\(3, B, …\), one batch a member; the points"):
         equation.loss(several, x[:2], Taylor(), **data)
-    with pytest.raises(dudx.InputError, match="one batch a member; the n have"):
+    with pytest.raises(dudx.errors.InputError, match="one batch a member; the n have"):
         equation.loss(several, x, Taylor(), n=data["n"][0], g=data["g"])
-    with pytest.raises(dudx.InputError, match="a list of 3, one for each member"):
+    with pytest.raises(dudx.errors.InputError, match="a list of 3, one for each member"):
         equation.loss(several, x, [Taylor()], **data)
-    with pytest.raises(dudx.InputError, match="AD makes no plan"):
+    with pytest.raises(dudx.errors.InputError, match="AD makes no plan"):
         equation.loss(several, x, [AD(), AD(together=False), AD()], **data)
-    with pytest.raises(dudx.InputError, match="directions that are data"):
+    with pytest.raises(dudx.errors.InputError, match="directions that are data"):
         Residual(unit_slope, ("x", "t"), data=("n", "g")).loss(several, x, AD(), **data)
     bad = x.clone()
     bad[1, 2, 0] = float("nan")
-    with pytest.raises(dudx.InputError, match="row 2 holds a NaN"):
+    with pytest.raises(dudx.errors.InputError, match="row 2 holds a NaN"):
         equation.loss(several, bad, Taylor(), **data)
 
 
@@ -242,16 +243,16 @@ class Scaled(nn.Module):
 )
 def test_members_differ_in_numbers_of_tensors_alone(other: Any, where: str) -> None:
     dudx.ensemble([Scaled(), Scaled()])
-    with pytest.raises(dudx.InputError, match=f"differs from the first in .*{where}"):
+    with pytest.raises(dudx.errors.InputError, match=f"differs from the first in .*{where}"):
         dudx.ensemble([Scaled(), Scaled(), other()])
 
 
 def test_layers_of_one_size_that_do_something_else_are_no_ensemble() -> None:
     nets = [nn.Sequential(nn.Linear(2, 4), act, nn.Linear(4, 1)) for act in (nn.Tanh(), nn.Sigmoid())]
-    with pytest.raises(dudx.InputError, match="Tanh and Sigmoid"):
+    with pytest.raises(dudx.errors.InputError, match="Tanh and Sigmoid"):
         dudx.ensemble(nets)
     powers = [nn.Sequential(nn.Linear(2, 4), nn.Softplus(beta)) for beta in (1.0, 2.0)]
-    with pytest.raises(dudx.InputError, match="beta"):
+    with pytest.raises(dudx.errors.InputError, match="beta"):
         dudx.ensemble(powers)
     same = [nn.Sequential(nn.Linear(2, 4), nn.Softplus(2.0)) for _ in range(2)]
     for net in same:  # hooks and parametrizations of one kind are no difference
@@ -312,5 +313,5 @@ def test_fixed_points_do_not_move_in_forward_mode_either(make: Any) -> None:
     "made", [torch.jit.script, lambda net: torch.jit.trace(net, points(3, 2))], ids=["script", "trace"]
 )
 def test_scripted_networks_are_no_ensemble(made: Any) -> None:
-    with pytest.raises(dudx.InputError, match="scripted or traced"):
+    with pytest.raises(dudx.errors.InputError, match="scripted or traced"):
         dudx.ensemble([made(net) for net in networks(2)])

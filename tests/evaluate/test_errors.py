@@ -9,22 +9,8 @@ from helpers import OnceDifferentiable, every_engine, points
 from mistakes import TABLE, in_place, raising, x
 from torch import nn
 
-from dudx import (
-    AD,
-    FD,
-    CalibrationError,
-    CoupledModelError,
-    D,
-    DudxError,
-    InputError,
-    Laplacian,
-    ModelError,
-    PerSampleAD,
-    StepNotSetError,
-    UnsupportedError,
-    evaluate,
-    find_eps,
-)
+from dudx import AD, FD, CoupledModelError, D, DudxError, Laplacian, PerSampleAD, evaluate, find_eps
+from dudx.errors import CalibrationError, InputError, ModelError, StepNotSetError, UnsupportedError
 
 
 @pytest.mark.parametrize(("attempt", "kind", "message"), TABLE.values(), ids=TABLE)

@@ -7,8 +7,9 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dudx import Along, D, InputError, Laplacian, Operator
-from dudx.operators import Partial
+from dudx import Along, D, Laplacian
+from dudx.errors import InputError
+from dudx.operators import Operator, Partial
 
 # Whole numbers, so that sums of coefficients are exact in any order.
 coefficients = st.integers(-5, 5)

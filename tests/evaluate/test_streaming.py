@@ -11,9 +11,10 @@ from helpers import every_engine
 from torch import nn
 
 import dudx
-from dudx import CoupledModelError, InputError, Residual, backward, suggested_chunk
+from dudx import CoupledModelError, Residual, backward, suggested_chunk
 from dudx.backend import memory as heap
 from dudx.engines.interface import RowsPerPoint
+from dudx.errors import InputError
 
 BURGERS = Residual(lambda u: u.t + u * u.x - 0.1 * u.xx, ("x", "t"))
 

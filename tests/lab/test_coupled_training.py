@@ -9,7 +9,8 @@ import torch
 from torch import nn
 
 import dudx
-from dudx import CoupledModelError, InputError, PerSampleAD
+from dudx import CoupledModelError, PerSampleAD
+from dudx.errors import InputError
 from dudx.lab import storage
 from dudx.lab.problems import problem
 from dudx.lab.run.networks import networks

@@ -11,8 +11,7 @@ import numpy as np
 import pytest
 import torch
 
-from dudx import CompilationWarning
-from dudx.errors import InputError
+from dudx.errors import CompilationWarning, InputError
 from dudx.lab import make_settings, storage, train
 from dudx.lab.locks import LockedError, locked
 from dudx.lab.problems import problem, problems

@@ -9,7 +9,7 @@ from helpers import points
 
 from dudx import AD, CoupledModelError, Laplacian, PerSampleAD, coupled, evaluate, isolate
 from dudx.lab.run.networks import BatchNormMLP
-from dudx.network.probe_rows import moves
+from dudx.network.probe_rows import perturbations
 
 BATCHES = {
     "random": lambda: points(40, 2),
@@ -55,7 +55,7 @@ def test_an_isolated_network_is_independent(count):
 def test_every_row_moves_while_any_other_stays(count):
     rows = points(count, 2)
     seen = torch.zeros(count, count, dtype=torch.bool)
-    for moved, block in moves(rows):
+    for moved, block in perturbations(rows):
         assert torch.equal(moved[~block.flatten()], rows[~block.flatten()])
         apart = (moved != rows).any(1)
         seen |= apart.unsqueeze(1) & ~block.flatten().unsqueeze(0)

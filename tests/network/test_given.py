@@ -8,7 +8,8 @@ from helpers import EXACT, OnceDifferentiable, every_engine, mlp, parameter_grad
 from torch import nn
 
 import dudx
-from dudx import AD, FD, Cloud, D, InputError, Laplacian, ModelError, Residual, Taylor, UnsupportedError
+from dudx import AD, FD, Cloud, D, Laplacian, Residual, Taylor
+from dudx.errors import InputError, ModelError, UnsupportedError
 
 WIDTH, SENSORS, POINTS = 6, 4, 12
 
@@ -165,7 +166,7 @@ def test_compiled_it_is_the_same_and_one_graph_serves_all_data(batch):
         expected = WITH_ROWS(network, x, Taylor(), a=own, f=f)
         torch.testing.assert_close(compiled(network, x, Taylor(), a=own, f=f), expected)
     assert compiled._compiled is not None
-    assert compiled._compiled.made == 1
+    assert compiled._compiled.graph_count == 1
 
 
 def test_gradients_of_each_sample(batch):

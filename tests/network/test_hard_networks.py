@@ -11,7 +11,6 @@ from dudx import (
     CoupledModelError,
     D,
     Laplacian,
-    ModelError,
     PerSampleAD,
     Taylor,
     coupled,
@@ -21,6 +20,7 @@ from dudx import (
     isolate,
     running_statistics,
 )
+from dudx.errors import ModelError
 
 
 class Force(nn.Module):
@@ -75,7 +75,7 @@ def test_a_network_that_differentiates_in_its_forward_has_the_sound_derivatives_
     assert not model.norm.running_mean.requires_grad
 
 
-@pytest.mark.filterwarnings("ignore::dudx.SlowRuleWarning")
+@pytest.mark.filterwarnings("ignore::dudx.errors.SlowRuleWarning")
 def test_taylor_differentiates_such_a_network_as_a_whole():
     x, force = points(4, 2), Force()
     for ours, exact in zip(*(evaluate(force, x, [D(0), D(0, 1)], e) for e in (Taylor(), AD())), strict=True):

@@ -37,7 +37,7 @@ def test_all_rows_of_a_point_see_the_same_random_numbers(layer, engine):
     x = points(6, 2)
     try:
         found = dudx.evaluate(model, x, [D(0), Laplacian()], engine)
-    except dudx.UnsupportedError:
+    except dudx.errors.UnsupportedError:
         if engine.approximate:
             raise
         return
@@ -63,7 +63,7 @@ def test_random_numbers_that_the_backward_pass_draws_again(engine):
         torch.manual_seed(1)
         try:
             found = dudx.evaluate(nn.Sequential(kind(a, nn.Tanh(), nn.Dropout(0.4)), b, c), x, Laplacian(), engine)
-        except dudx.UnsupportedError as refusal:
+        except dudx.errors.UnsupportedError as refusal:
             if kind is not Checkpointed or (engine.approximate and "inside of torch.utils.ch" not in str(refusal)):
                 raise
             return
@@ -75,7 +75,7 @@ def test_a_random_network_is_neither_calibrated_nor_recommended_for_differences(
     a, _, c = layers()
     model = nn.Sequential(a, nn.Tanh(), nn.Dropout(0.4), c)
     x = points(16, 2)
-    with pytest.raises(dudx.CalibrationError, match=r"model\.eval\(\)"):
+    with pytest.raises(dudx.errors.CalibrationError, match=r"model\.eval\(\)"):
         dudx.FD().calibrated(model, x, [Laplacian()])
     offered = {candidate.name: candidate for candidate in dudx.recommend(model, x, [Laplacian()], repeats=1)}
     assert np.isnan(offered["FD"].seconds)

@@ -121,10 +121,10 @@ def test_a_loss_that_is_not_finite_moves_nothing():
 
 def test_wrong_arguments_are_refused():
     x = nn.Parameter(torch.ones(2))
-    with pytest.raises(dudx.InputError, match="max_iter"):
+    with pytest.raises(dudx.errors.InputError, match="max_iter"):
         dudx.optim.SelfScaledBroyden([x], max_iter=0)
-    with pytest.raises(dudx.InputError, match="positive"):
+    with pytest.raises(dudx.errors.InputError, match="positive"):
         dudx.optim.SelfScaledBroyden([x], lr=0.0)
     groups = [{"params": [x]}, {"params": [nn.Parameter(torch.ones(1))]}]
-    with pytest.raises(dudx.InputError, match="one group"):
+    with pytest.raises(dudx.errors.InputError, match="one group"):
         dudx.optim.SelfScaledBroyden(groups)

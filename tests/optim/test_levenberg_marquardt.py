@@ -168,25 +168,25 @@ def test_bad_input_is_told():
         ({"solver": "qr"}, "solver"),
         ({"solver": "kernel", "reduce": lambda t: t}, "solver='normal'"),
     ):
-        with pytest.raises(dudx.InputError, match=words):
+        with pytest.raises(dudx.errors.InputError, match=words):
             LevenbergMarquardt(parameters, **settings)
-    with pytest.raises(dudx.InputError, match="list of tensors"):
+    with pytest.raises(dudx.errors.InputError, match="list of tensors"):
         LevenbergMarquardt(model)
-    with pytest.raises(dudx.InputError, match="no parameters"):
+    with pytest.raises(dudx.errors.InputError, match="no parameters"):
         LevenbergMarquardt([])
     optimizer = LevenbergMarquardt(parameters)
     for wrong in ([], None, [3]):
-        with pytest.raises(dudx.InputError, match="term"):
+        with pytest.raises(dudx.errors.InputError, match="term"):
             optimizer.step(wrong)
-    with pytest.raises(dudx.InputError, match="weight"):
+    with pytest.raises(dudx.errors.InputError, match="weight"):
         Term(POISSON, model, inside, dudx.AD(), weight=-1)
-    with pytest.raises(dudx.InputError, match="weight"):
+    with pytest.raises(dudx.errors.InputError, match="weight"):
         FunctionTerm(lambda: inside, weight=math.nan)
-    with pytest.raises(dudx.InputError, match=r"dudx\.Residual"):
+    with pytest.raises(dudx.errors.InputError, match=r"dudx\.Residual"):
         Term(lambda u: u, model, inside, dudx.AD())
-    with pytest.raises(dudx.InputError, match="entries"):
+    with pytest.raises(dudx.errors.InputError, match="entries"):
         optimizer.load_state_dict({"damping": 1.0})
-    with pytest.raises(dudx.InputError, match="rate"):
+    with pytest.raises(dudx.errors.InputError, match="rate"):
         Balance(rate=0)
-    with pytest.raises(dudx.ModelError, match="finite"):
+    with pytest.raises(dudx.errors.ModelError, match="finite"):
         optimizer.step([Term(VALUE, model, edge, dudx.AD(), data={"g": edge[:, :1] * math.inf})])

@@ -10,11 +10,12 @@ import torch
 from torch import nn
 
 import dudx
-from dudx import CompilationWarning, Residual
+from dudx import Residual
+from dudx.errors import CompilationWarning
 from dudx.network import compiled_graph as compilation
-from dudx.network.compiled_graph import Compiled
-from dudx.network.planned_graph import graphs_of
-from dudx.network.pointwise import unbound
+from dudx.network.batch_bound import unbound
+from dudx.network.compiled_graph import CompiledGraphs
+from dudx.network.compiled_plan import graphs_for
 
 ENGINES = {
     "Taylor": dudx.Taylor(),
@@ -81,7 +82,7 @@ def test_the_names_of_a_networks_parts_do_not_matter():
     model = nn.ModuleDict({"bind": nn.Linear(2, 1), "not_compiled": nn.Linear(2, 1)})
     with warnings.catch_warnings():
         warnings.simplefilter("error", CompilationWarning)
-        assert Compiled().takes(model)
+        assert CompiledGraphs().can_compile(model)
     assert unbound(model)[:2] == (model, ())
 
 
@@ -97,7 +98,7 @@ def test_a_compiler_that_fails_without_a_word_is_gone_without(monkeypatch):
 
     monkeypatch.setattr(torch, "compile", compile)
     with pytest.warns(CompilationWarning, match="SilentError"):
-        assert Compiled()("key", lambda model, x: x, network(), 3) == 3
+        assert CompiledGraphs()("key", lambda model, x: x, network(), 3) == 3
 
 
 @pytest.mark.usefixtures("only_traced")
@@ -165,7 +166,7 @@ def test_without_a_compiler_there_is_one_warning_and_the_work_goes_on(monkeypatc
 def test_a_mistake_in_the_residual_is_not_blamed_on_the_compiler():
     residual = Residual(lambda u: u.xx, ("x", "t"), compile=True)
     two = nn.Sequential(nn.Linear(2, 2)).double()
-    with pytest.raises(dudx.InputError, match="names 1 output"):
+    with pytest.raises(dudx.errors.InputError, match="names 1 output"):
         residual(two, torch.rand(5, 2, dtype=torch.float64), dudx.Taylor())
 
 
@@ -188,7 +189,7 @@ def test_a_product_of_square_factors_keeps_its_order(monkeypatch):
         assert torch.allclose(ours, exact)
 
 
-@pytest.mark.filterwarnings("error::dudx.CompilationWarning")
+@pytest.mark.filterwarnings("error::dudx.errors.CompilationWarning")
 def test_a_product_with_other_than_square_factors_is_compiled(monkeypatch):
     """As in random Fourier features."""
     monkeypatch.setattr(torch, "compile", partial(torch.compile, backend="eager"))
@@ -239,7 +240,7 @@ def _network_around(function, x):
 def test_many_keys_of_one_function_have_a_graph_each(monkeypatch):
     """Torch takes eight graphs for one function, and tells them apart by what is checked, in which the plan is not."""
     monkeypatch.setattr(torch, "compile", partial(torch.compile, backend="eager"))
-    compiled, model = Compiled(), network()
+    compiled, model = CompiledGraphs(), network()
     with warnings.catch_warnings():
         warnings.simplefilter("error", CompilationWarning)
         for _ in range(2):
@@ -264,7 +265,7 @@ def ensemble_of(count=3):
     return nets, dudx.ensemble(nets)
 
 
-@pytest.mark.filterwarnings("error::dudx.CompilationWarning")
+@pytest.mark.filterwarnings("error::dudx.errors.CompilationWarning")
 @pytest.mark.parametrize("name", ["Taylor", "FD"])
 def test_an_ensemble_compiles_to_the_numbers_of_its_members(name):
     nets, several = ensemble_of()
@@ -286,7 +287,7 @@ def test_a_call_and_a_loss_share_one_graph(monkeypatch):
     model, x = network(), torch.rand(16, 2, dtype=torch.float64)
     compiled, eager = (Residual(burgers, ("x", "t"), compile=c) for c in (True, False))
     values, loss = compiled(model, x, dudx.Taylor()), compiled.loss(model, x, dudx.Taylor())
-    assert compiled._compiled.made == 1
+    assert compiled._compiled.graph_count == 1
     assert torch.allclose(values, eager(model, x, dudx.Taylor()))
     assert torch.allclose(loss, values.square().mean())
 
@@ -302,12 +303,12 @@ def test_evaluate_compiles(name, monkeypatch):
         for a, b in zip(ours, exact, strict=True):
             assert torch.allclose(a, b, atol=1e-9)
     assert dudx.evaluate(nets[0], x, dudx.D(0), ENGINES[name], compile=True).shape == (16, 1)
-    made = graphs_of(nets[0]).made
+    made = graphs_for(nets[0]).graph_count
     dudx.evaluate(nets[0], x, dudx.D(0), ENGINES[name], compile=True)
-    assert graphs_of(nets[0]).made == made == (0 if name == "AD" else 2)
+    assert graphs_for(nets[0]).graph_count == made == (0 if name == "AD" else 2)
 
 
-@pytest.mark.filterwarnings("error::dudx.CompilationWarning")
+@pytest.mark.filterwarnings("error::dudx.errors.CompilationWarning")
 def test_functions_of_fields_are_compiled(monkeypatch):
     monkeypatch.setattr(torch, "compile", partial(torch.compile, backend="eager"))
     model, x = network(), torch.rand(16, 2, dtype=torch.float64)
@@ -317,4 +318,4 @@ def test_functions_of_fields_are_compiled(monkeypatch):
 
     compiled, eager = (Residual(source, ("x", "t"), compile=c) for c in (True, False))
     assert torch.allclose(compiled(model, x, dudx.Taylor()), eager(model, x, dudx.Taylor()))
-    assert compiled._compiled.made == 1
+    assert compiled._compiled.graph_count == 1

@@ -7,7 +7,8 @@ from by_hand import asked, close, gradient
 from helpers import EXACT, Counted, every_engine, mlp, parameter_gradients, points
 from torch import nn
 
-from dudx import AD, FD, Along, D, InputError, Residual
+from dudx import AD, FD, Along, D, Residual
+from dudx.errors import InputError
 
 # -- values ------------------------------------------------------------------------------------------------------
 

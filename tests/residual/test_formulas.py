@@ -14,7 +14,8 @@ from helpers import mlp, points
 from torch import Tensor, nn
 
 import dudx
-from dudx import AD, FD, D, InputError, Residual, Taylor, evaluate
+from dudx import AD, FD, D, Residual, Taylor, evaluate
+from dudx.errors import InputError
 
 ENGINES = {"AD": AD(), "Taylor": Taylor()}
 

@@ -9,7 +9,8 @@ from helpers import Counted, every_engine, mlp, parameter_gradients, points, rms
 from scipy.special import hyp1f1
 
 import dudx
-from dudx import AD, FD, Cloud, InputError, Residual, Taylor
+from dudx import AD, FD, Cloud, Residual, Taylor
+from dudx.errors import InputError
 from dudx.residual.nonlocal_terms.quadrature import caputo_l1, gauss, grunwald
 
 X = points(15, 2) * 0.4 + 0.5  # x and t in (0.1, 0.9)
@@ -251,7 +252,7 @@ def test_slices_jacobians_ensembles_isolation_and_data():
 
 def test_compiled_it_says_that_it_is_not():
     residual = Residual(lambda u: u.caputo("t", 0.5), ("x", "t"), compile=True)
-    with pytest.warns(dudx.CompilationWarning, match="fractional"):
+    with pytest.warns(dudx.errors.CompilationWarning, match="fractional"):
         found = residual(mlp(), X, Taylor())
     torch.testing.assert_close(found, of(lambda u: u.caputo("t", 0.5), mlp()))
 
@@ -306,7 +307,7 @@ def test_what_it_cannot_do_is_one_sentence(words):
     ],
 )
 def test_wrong_arguments_are_refused_in_a_sentence(term, words):
-    with pytest.raises(dudx.InputError, match=words):
+    with pytest.raises(dudx.errors.InputError, match=words):
         dudx.Residual(term, ("x", "t"))(torch.sin, torch.rand(3, 2), dudx.AD())
 
 

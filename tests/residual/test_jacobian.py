@@ -210,15 +210,15 @@ def test_a_recurrent_network_takes_the_slow_way(engine):
 
 def test_what_cannot_be_differentiated_says_so():
     model, x = mlp(width=4), points(3, 2)
-    with pytest.raises(dudx.InputError, match=r"dudx\.Residual"):
+    with pytest.raises(dudx.errors.InputError, match=r"dudx\.Residual"):
         jacobian(lambda u: u, model, x, dudx.AD())
-    with pytest.raises(dudx.InputError, match="parameters=\\["):
+    with pytest.raises(dudx.errors.InputError, match="parameters=\\["):
         jacobian(BURGERS, lambda x: x[:, :1], x, dudx.AD())
-    with pytest.raises(dudx.InputError, match="twice"):
+    with pytest.raises(dudx.errors.InputError, match="twice"):
         jacobian(BURGERS, model, x, dudx.AD(), [model[0].bias, model[0].bias])
-    with pytest.raises(dudx.InputError, match="leaf"):
+    with pytest.raises(dudx.errors.InputError, match="leaf"):
         jacobian(BURGERS, model, x, dudx.AD(), [model[0].bias * 2])
-    with pytest.raises(dudx.InputError, match="no parameters"):
+    with pytest.raises(dudx.errors.InputError, match="no parameters"):
         jacobian(BURGERS, model, x, dudx.AD(), [])
-    with pytest.raises(dudx.InputError, match="shape"):
+    with pytest.raises(dudx.errors.InputError, match="shape"):
         jacobian(BURGERS, model, x, dudx.AD(), out=torch.empty(2, 2))

@@ -35,7 +35,7 @@ def test_another_shape_is_computed_right():
         assert torch.allclose(residual(model, x, dudx.Taylor()), exact, atol=1e-12)
 
 
-@pytest.mark.filterwarnings("error::dudx.CompilationWarning")
+@pytest.mark.filterwarnings("error::dudx.errors.CompilationWarning")
 def test_batches_of_many_sizes_share_a_graph():
     model = network()
     compiled, eager = (
@@ -53,7 +53,7 @@ def test_batches_of_many_sizes_share_a_graph():
             found.append((loss.detach(), *(p.grad.clone() for p in model.parameters() if p.grad is not None)))
         for ours, exact in zip(*found, strict=True):
             assert torch.allclose(ours, exact, rtol=1e-9, atol=1e-12)
-        assert compiled._compiled.made == graphs
+        assert compiled._compiled.graph_count == graphs
 
 
 def test_a_size_for_which_layers_are_computed_in_another_way_is_counted(monkeypatch):
@@ -65,11 +65,11 @@ def test_a_size_for_which_layers_are_computed_in_another_way_is_counted(monkeypa
     for rows in (100, 200, 300, 600, 700, 400):
         x, before = torch.rand(rows, 2, dtype=torch.float64), compiled.compile_seconds
         assert torch.allclose(compiled.loss(model, x, dudx.Taylor()), eager.loss(model, x, dudx.Taylor()))
-        seen.append((compiled._compiled.made, compiled.compile_seconds > before))
+        seen.append((compiled._compiled.graph_count, compiled.compile_seconds > before))
     assert seen == [(1, True), (2, True), (2, False), (3, True), (3, False), (3, False)]
 
 
-@pytest.mark.filterwarnings("error::dudx.CompilationWarning")
+@pytest.mark.filterwarnings("error::dudx.errors.CompilationWarning")
 @pytest.mark.parametrize("name", ["Taylor", "FD"])
 @pytest.mark.parametrize("own", [False, True])
 def test_batches_of_many_sizes_share_the_graph_of_an_ensemble(name, own, monkeypatch):
@@ -82,7 +82,7 @@ def test_batches_of_many_sizes_share_the_graph_of_an_ensemble(name, own, monkeyp
             residual(several, x, {"Taylor": dudx.Taylor(), "FD": dudx.FD(1e-2)}[name]) for residual in (compiled, eager)
         )
         assert torch.allclose(ours, exact, atol=1e-8)
-        assert compiled._compiled.made == graphs
+        assert compiled._compiled.graph_count == graphs
 
 
 @pytest.mark.filterwarnings("error")
@@ -98,7 +98,7 @@ def test_batches_of_many_sizes_share_the_graph_of_a_network_beside(monkeypatch):
         x = torch.rand(size, 2, dtype=torch.float64)
         ours, exact = (residual(model, x, dudx.Taylor()) for residual in (compiled, eager))
         assert torch.allclose(ours, exact, atol=1e-12)
-        assert compiled._compiled.made == graphs
+        assert compiled._compiled.graph_count == graphs
 
 
 @pytest.mark.filterwarnings("error")
@@ -110,7 +110,7 @@ def test_large_layers_of_an_ensemble_are_left_open_too(monkeypatch):
     for rows, graphs in ((600, 1), (700, 2), (800, 2), (900, 2)):
         x = torch.rand(rows, 2, dtype=torch.float64)
         assert torch.allclose(compiled.loss(several, x, dudx.Taylor()), eager.loss(several, x, dudx.Taylor()))
-        assert compiled._compiled.made == graphs
+        assert compiled._compiled.graph_count == graphs
 
 
 def test_a_size_that_torch_cannot_leave_open_is_the_compilers_matter():

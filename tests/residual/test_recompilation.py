@@ -24,26 +24,26 @@ def test_a_network_that_is_written_anew_at_each_call_is_compiled_once(fresh):
         network = (lambda x: model(x)) if fresh == "lambda" else model.forward
         torch.testing.assert_close(heat.loss(network, x, dudx.FD(1e-2)), true)
     assert heat._compiled is not None
-    assert heat._compiled.made == 1
+    assert heat._compiled.graph_count == 1
 
 
 @pytest.mark.usefixtures("only_traced")
 def test_a_number_that_changes_is_named_as_the_reason(monkeypatch):
-    monkeypatch.setattr("dudx.network.compiled_graph._TOLD", 3)
-    monkeypatch.setattr("dudx.network.compiled_graph._MOST", 3)
+    monkeypatch.setattr("dudx.network.compiled_graph._WARN_AFTER", 3)
+    monkeypatch.setattr("dudx.network.compiled_graph._MAX_PER_NETWORK", 3)
     a, _, c = layers()
     model, x, nu = nn.Sequential(a, nn.Tanh(), c), points(6, 2), [0.0]
     heat = dudx.Residual(lambda u: u.y - nu[0] * u.xx, ("x", "y"), compile=True)
     plain = dudx.Residual(lambda u: u.y - nu[0] * u.xx, ("x", "y"))
     with warnings.catch_warnings(record=True) as seen:
-        warnings.simplefilter("always", dudx.CompilationWarning)
+        warnings.simplefilter("always", dudx.errors.CompilationWarning)
         for number in range(5):
             nu[0] = 0.1 * (number + 1)
             torch.testing.assert_close(heat.loss(model, x, dudx.FD(1e-2)), plain.loss(model, x, dudx.FD(1e-2)))
-    (said,) = [str(warning.message) for warning in seen if warning.category is dudx.CompilationWarning]
+    (said,) = [str(warning.message) for warning in seen if warning.category is dudx.errors.CompilationWarning]
     assert "multiplies them with another number" in said
     assert heat._compiled is not None
-    assert heat._compiled.made == 3
+    assert heat._compiled.graph_count == 3
 
 
 class Changing(nn.Module):

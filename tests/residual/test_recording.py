@@ -12,7 +12,8 @@ from torch import nn
 from traps import layers
 
 import dudx
-from dudx import AD, EFD, FD, SFD, D, InputError, Laplacian, PerSampleAD, Residual, Taylor, evaluate
+from dudx import AD, EFD, FD, SFD, D, Laplacian, PerSampleAD, Residual, Taylor, evaluate
+from dudx.errors import InputError
 
 ENGINES = [AD(), Taylor(), FD(1e-4), EFD({1: 1e-4, 2: 1e-3}), SFD({1: 1e-4, 2: 1e-3}), PerSampleAD()]
 
@@ -202,5 +203,5 @@ def test_a_residual_that_asks_for_something_else_when_replayed():
         calls.append(1)
         return u.x if len(calls) % 2 else u.xx
 
-    with pytest.raises(dudx.InputError, match="other derivatives"):
+    with pytest.raises(dudx.errors.InputError, match="other derivatives"):
         dudx.Residual(alternating, ("x", "y"))(model, points(6, 2), dudx.AD())

@@ -6,7 +6,8 @@ import torch
 from helpers import EXACT, SMOOTH, mlp, parameter_gradients, points, rms
 
 import dudx
-from dudx import CAN, EFD, FD, SFD, Cloud, D, InputError, Residual, Taylor, UnsupportedError, evaluate
+from dudx import CAN, EFD, FD, SFD, Cloud, D, Residual, Taylor, evaluate
+from dudx.errors import InputError, UnsupportedError
 
 X = points(40, 2)
 #: Engines that can look one way, by their step.

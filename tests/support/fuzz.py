@@ -20,7 +20,8 @@ from fuzz_networks import LAYERS, MIXING, Network
 from torch import Tensor
 
 import dudx
-from dudx import D, Operator
+from dudx import D
+from dudx.operators import Operator
 
 Function = Callable[[Tensor], Tensor]
 Along = Callable[[Function, int], Function]
@@ -143,7 +144,7 @@ def check(seed: int, counts: Counter[str]) -> list[str]:
                 continue
         try:
             found = dudx.evaluate(model, case.x, case.operators, engine)
-        except dudx.UnsupportedError as refusal:
+        except dudx.errors.UnsupportedError as refusal:
             counts[f"{name} refused"] += 1
             if name != "Taylor":
                 wrong.append(f"{name} refused: {refusal}")

@@ -10,20 +10,16 @@ from dudx import (
     FD,
     SFD,
     Along,
-    CalibrationError,
     CoupledModelError,
     D,
-    InputError,
     Laplacian,
-    ModelError,
     PerSampleAD,
     Residual,
-    StepNotSetError,
-    UnsupportedError,
     coupled,
     evaluate,
     find_eps,
 )
+from dudx.errors import CalibrationError, InputError, ModelError, StepNotSetError, UnsupportedError
 
 net = mlp()
 x = points(6, 2)

@@ -149,7 +149,7 @@ def points(seed: int = 1, inputs: int = 2) -> Tensor:
     return torch.rand(7, inputs, dtype=torch.float64, generator=torch.Generator().manual_seed(seed)) * 2 - 1
 
 
-def assert_agree(model: nn.Module, x: Tensor, operators: list[dudx.Operator]) -> None:
+def assert_agree(model: nn.Module, x: Tensor, operators: list[dudx.operators.Operator]) -> None:
     # Random chains of layers may steepen: what counts is the error relative to the size of the derivative.
     for operator, taylor, exact in zip(
         operators, evaluate(model, x, operators, Taylor()), evaluate(model, x, operators, AD()), strict=True

@@ -24,8 +24,8 @@ from dudx.engines.first_use import sound_derivatives
 from dudx.engines.interface import Engine
 from dudx.errors import CalibrationError, CalibrationWarning, InputError
 from dudx.network import model_checks
+from dudx.network.batch_bound import Pointwise, samples_of
 from dudx.network.model_checks import Model
-from dudx.network.pointwise import Pointwise, samples_of
 from dudx.network.sandbox import unchanged_buffers, without_graph
 from dudx.operators import D, fitting
 
@@ -50,7 +50,7 @@ class Calibration:
 
     Example:
         >>> curve = dudx.find_eps(torch.sin, torch.rand(100, 1, dtype=torch.float64), order=2)
-        >>> isinstance(curve, dudx.Calibration), len(curve.steps) == len(curve.rmse)
+        >>> isinstance(curve, dudx.engines.difference.calibration.Calibration), len(curve.steps) == len(curve.rmse)
         (True, True)
     """
 

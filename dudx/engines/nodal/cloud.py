@@ -14,7 +14,7 @@ from torch import Generator, Tensor
 from dudx.backend import tensor_checks
 from dudx.engines.nodal.nodal_engine import Axes, Nodal, refused, same_points
 from dudx.errors import InputError, UnsupportedError
-from dudx.network.slices import slicing
+from dudx.network.chunking import chunked_rows
 
 #: How many rows of distances, or systems of equations, are held at once.
 _AT_ONCE = 2**22
@@ -88,7 +88,7 @@ class Cloud(Nodal):
             raise UnsupportedError("The meta device holds no places to compute weights of; use real points.")
         if self.points is not None and not same_points(x, self.points):
             raise refused(self, len(self.points))
-        if len(x) < slicing():
+        if len(x) < chunked_rows():
             raise InputError(
                 "A slice of a batch is another cloud, with less accurate derivatives: take the batch whole, without a "
                 "chunk (dudx train --chunk whole)."

@@ -16,8 +16,8 @@ from dudx.backend import tensor_checks
 from dudx.engines.interface import Engine, RowsPerPoint
 from dudx.errors import InputError, UnsupportedError
 from dudx.network import model_checks
+from dudx.network.batch_bound import is_one_function
 from dudx.network.model_checks import Model
-from dudx.network.pointwise import one_function
 from dudx.operators import Directional, Operator
 
 Axes = tuple[int, ...]
@@ -45,7 +45,7 @@ class Nodal(Engine):
                 f"{type(self).__name__} has its points for good and cannot say what happens when one of them moves; "
                 "use points without requires_grad, or dudx.AD()."
             )
-        if not one_function(model):
+        if not is_one_function(model):
             raise UnsupportedError(
                 f"{type(self).__name__} takes the values at all points for those of one function, and with data of "
                 "its own, or isolated, each point has another one: use dudx.AD(), dudx.Taylor() or dudx.FD()."

@@ -17,7 +17,7 @@ from dudx.engines.taylor.jet import Jet, NotFollowedError, ScriptedError
 from dudx.engines.taylor.torch_derivatives import through
 from dudx.errors import DudxError
 from dudx.network.model_checks import Model
-from dudx.network.modules import kind, modules_of, owner_of
+from dudx.network.modules import modules_of, owner_of, type_name
 from dudx.network.sandbox import unchanged_buffers
 
 Method = Callable[[Model, Jet], Any]
@@ -92,7 +92,7 @@ def _as_one_function(model: Model, jet: Jet, gradient: bool = False) -> Any:
         with unchanged_buffers(model), differentiable_kernels():
             return model(x)
 
-    hint = f"Jets cannot pass the network {kind(model)}, which torch differentiates as a whole: exact, but slower."
+    hint = f"Jets cannot pass the network {type_name(model)}, which torch differentiates as a whole: exact, but slower."
     owner = owner_of(model)
     key = weakref.ref(owner) if type(owner).__weakrefoffset__ else id(owner)
     found = through(on_tensors, (jet,), {}, hint, key=key, gradient=gradient)

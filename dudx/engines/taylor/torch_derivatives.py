@@ -20,7 +20,7 @@ from dudx.engines.taylor.directional_derivatives import Directional
 from dudx.engines.taylor.jet import Jet
 from dudx.engines.taylor.stream_layout import Layout
 from dudx.errors import SlowRuleWarning
-from dudx.network.random_numbers import Kernels, OwnNumbers, process_states
+from dudx.network.random_numbers import KernelMonitor, PrivateRandomNumbers, process_generator_states
 
 _hinted: set[str] = set()
 
@@ -42,8 +42,8 @@ def through(
     name = function_name(function)
     given = (tuple(args), dict(kwargs))
     jets = [leaf for leaf in flattened(given) if isinstance(leaf, Jet)]
-    states = process_states(jets[0].device)
-    with Kernels() as kernels:
+    states = process_generator_states(jets[0].device)
+    with KernelMonitor() as kernels:
         result = _call(function, given, [jet.value for jet in jets])
     leaves = flattened(result)
     moving = [i for i, leaf in enumerate(leaves) if isinstance(leaf, Tensor) and _is_continuous(leaf)]
@@ -52,7 +52,7 @@ def through(
 
     def tensors(*values: Tensor) -> tuple[Tensor, ...]:
         # Values and derivatives use the same random numbers.
-        with OwnNumbers(states=states) if kernels.drawn else contextlib.nullcontext():
+        with PrivateRandomNumbers(states=states) if kernels.drawn else contextlib.nullcontext():
             found = flattened(_call(function, given, values))
         return tuple(found[i] for i in moving)
 

@@ -10,9 +10,9 @@ from torch import Tensor, nn
 
 from dudx.backend.torch_classes import BatchNorm
 from dudx.coupling.isolation import frozen, isolate
-from dudx.coupling.running import running_statistics
+from dudx.coupling.running_statistics import running_statistics
 from dudx.errors import InputError
-from dudx.network.detector import coupled
+from dudx.network.coupling_check import coupled
 from dudx.network.model_checks import Model
 
 #: What is done about samples that influence each other.

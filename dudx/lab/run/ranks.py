@@ -12,7 +12,7 @@ from torch import Generator, Tensor, distributed, nn
 
 from dudx.errors import DudxError, InputError
 from dudx.lab.run.objective import Part
-from dudx.network.detector import coupled
+from dudx.network.coupling_check import coupled
 
 Anything = TypeVar("Anything")
 #: Adds the gradient of some parts to the parameters; returns the loss and, by name, its unweighted parts.

@@ -10,13 +10,13 @@ import torch
 from torch import Tensor
 
 from dudx.backend.open_sizes import shapes
-from dudx.network.compiled_graph import Compiled, Key, anchored
+from dudx.network.batch_bound import unbound
+from dudx.network.compiled_graph import CompiledGraphs, GraphKey, graph_anchor
 from dudx.network.ensemble import Ensemble
-from dudx.network.pointwise import unbound
 
 
-def from_graph(
-    compiled: Compiled,
+def run_compiled(
+    compiled: CompiledGraphs,
     plan: Any,
     model: Any,
     x: Tensor,
@@ -61,14 +61,14 @@ def from_graph(
 
     # What holds tensors knows their number besides their shapes.
     tensors = shapes(x, *held, *plan.tensors, *given)
-    key = Key(plan.key, tensors, (way, torch.is_grad_enabled(), bind, axes), any_size=not held)
+    key = GraphKey(plan.key, tensors, (way, torch.is_grad_enabled(), bind, axes), any_size=not held)
     return compiled(key, run, network, subject, held, x, plan.tensors, given)
 
 
-_of_networks: weakref.WeakKeyDictionary[Any, Compiled] = weakref.WeakKeyDictionary()
+_graphs_by_network: weakref.WeakKeyDictionary[Any, CompiledGraphs] = weakref.WeakKeyDictionary()
 
 
-def graphs_of(model: Any) -> Compiled:
+def graphs_for(model: Any) -> CompiledGraphs:
     """Where the graphs of a network are kept that belong to nothing else; they live as long as it does."""
-    anchor = anchored(unbound(model)[0])[0]
-    return _of_networks.setdefault(anchor, Compiled())
+    anchor = graph_anchor(unbound(model)[0])[0]
+    return _graphs_by_network.setdefault(anchor, CompiledGraphs())

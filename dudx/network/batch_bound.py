@@ -8,7 +8,7 @@ from typing import Any
 from torch import Tensor
 
 
-class Held:
+class BatchBound:
     """The base of models made for the moment, of a network and tensors that belong to one batch."""
 
     #: Why it cannot be compiled, for those who would.
@@ -20,7 +20,7 @@ class Held:
         return 1
 
     @property
-    def one_function(self) -> bool:
+    def is_one_function(self) -> bool:
         """Whether rows are values of one function, whichever samples they belong to."""
         return self.samples == 1
 
@@ -29,28 +29,28 @@ class Held:
 
         What is made anew for every batch has its compiled graph with the network inside, and the batch is data.
         """
-        return self, (), itself
+        return self, (), identity
 
 
-class Pointwise(Held):
+class Pointwise(BatchBound):
     """The base of models that are known to take each row by itself, so that engines need not probe them."""
 
 
 def samples_of(model: object) -> int:
     """How many samples the rows of a batch belong to; a model of several takes them all, in order."""
-    return model.samples if isinstance(model, Held) else 1
+    return model.samples if isinstance(model, BatchBound) else 1
 
 
-def one_function(model: object) -> bool:
+def is_one_function(model: object) -> bool:
     """Whether a model's values at all points are those of one function."""
-    return not isinstance(model, Held) or model.one_function
+    return not isinstance(model, BatchBound) or model.is_one_function
 
 
 def unbound(model: Any) -> tuple[Any, tuple[Tensor, ...], Callable[..., Any]]:
     """A network apart from the tensors it holds for the moment, and how to put them together again."""
-    return model.unbound() if isinstance(model, Held) else (model, (), itself)
+    return model.unbound() if isinstance(model, BatchBound) else (model, (), identity)
 
 
-def itself(model: Any) -> Any:
+def identity(model: Any) -> Any:
     """A network that holds no tensors of a moment, put together."""
     return model

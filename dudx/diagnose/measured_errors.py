@@ -10,7 +10,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
-from dudx.coupling.exact_isolation import Exact
+from dudx.coupling.exact_isolation import ExactlyIsolated
 from dudx.coupling.isolation import isolate
 from dudx.engines.autodiff import AD
 from dudx.engines.interface import Engine
@@ -18,7 +18,7 @@ from dudx.engines.per_sample import PerSampleAD
 from dudx.errors import DudxError, UnsupportedError, first_line
 from dudx.network.model_checks import Model
 from dudx.network.modules import modules_of
-from dudx.network.random_numbers import OwnNumbers
+from dudx.network.random_numbers import PrivateRandomNumbers
 from dudx.operators import D, Laplacian, Operator, fitting
 
 
@@ -28,7 +28,7 @@ class RelativeError:
 
     Example:
         >>> found = dudx.explain(lambda x: x - x.mean(0), torch.rand(32, 2))
-        >>> isinstance(found.gradient, dudx.RelativeError), found.gradient.largest > 0.01
+        >>> isinstance(found.gradient, dudx.diagnose.RelativeError), found.gradient.largest > 0.01
         (True, True)
     """
 
@@ -41,7 +41,7 @@ def reason(error: Exception) -> str:
     return first_line(error).split(". ")[0].split("; ")[0].rstrip(".")
 
 
-class Measured:
+class ErrorMeasurement:
     """The errors of the batched idiom and of the isolated network, as far as they can be measured.
 
     Args:
@@ -52,7 +52,7 @@ class Measured:
         wanted: whether to measure at all.
     """
 
-    def __init__(self, model: Model, x: Tensor, notes: list[str], numbers: OwnNumbers, wanted: bool):
+    def __init__(self, model: Model, x: Tensor, notes: list[str], numbers: PrivateRandomNumbers, wanted: bool):
         self.model, self.x, self.notes, self.numbers = model, x, notes, numbers
         self.requests: dict[str, list[Operator]] = {
             "gradient": [D(axis) for axis in range(x.shape[1])],
@@ -65,7 +65,7 @@ class Measured:
         #: What the isolated network gets wrong, how it is computed, and how far off its approximation is, where that is
         #: something else and there is one.
         self.isolated: RelativeError | None = None
-        self.way: str | None = None
+        self.method: str | None = None
         self.approximately: float | None = None
         for name in self.requests if wanted else ():
             self._measure(name)
@@ -97,12 +97,12 @@ class Measured:
     def isolate(self, random: bool) -> None:
         """See what isolate makes of the network; its error is measured where two passes draw the same numbers."""
         isolated = isolate(self.model, self.x, update_statistics=False)
-        self.way = isolated.way
+        self.method = isolated.method
         for name in () if random else self.idiom:
             error = _error(self._derivatives(isolated, name, AD()), self.exact[name])
             if error and (self.isolated is None or error.largest > self.isolated.largest):
                 self.isolated = error
-        if isinstance(isolated, Exact):
+        if isinstance(isolated, ExactlyIsolated):
             try:
                 self.approximately = isolate(self.model, self.x, update_statistics=False, approximate=True).error
             except DudxError as error:
@@ -112,12 +112,12 @@ class Measured:
 class _Repeatable(nn.Module):
     """The network with the same random numbers and buffers in every call, so that engines can be compared."""
 
-    def __init__(self, model: Model, numbers: OwnNumbers):
+    def __init__(self, model: Model, numbers: PrivateRandomNumbers):
         super().__init__()
         self.model, self.inside, self.numbers = model, nn.ModuleList(modules_of(model)), numbers
 
     def forward(self, x: Tensor) -> Tensor:
-        self.numbers.again(0)
+        self.numbers.restart(0)
         with _copied_buffers(self):
             return self.model(x)
 

@@ -10,7 +10,7 @@ _slicing: ContextVar[int] = ContextVar("dudx_slicing", default=0)
 
 
 @contextlib.contextmanager
-def sliced(count: int) -> Iterator[None]:
+def in_chunks(count: int) -> Iterator[None]:
     """While a batch of so many rows is taken slice by slice."""
     token = _slicing.set(count)
     try:
@@ -19,6 +19,6 @@ def sliced(count: int) -> Iterator[None]:
         _slicing.reset(token)
 
 
-def slicing() -> int:
+def chunked_rows() -> int:
     """The rows of the batch that is being taken apart at the moment; 0 where none is."""
     return _slicing.get()

@@ -9,12 +9,12 @@ from dudx.backend import tensor_checks
 from dudx.backend.active_modes import transforms_active, vmap_active
 from dudx.errors import CoupledModelError, InputError, ModelError, first_line
 from dudx.network import model_checks
+from dudx.network.batch_bound import Pointwise
+from dudx.network.chunking import chunked_rows
 from dudx.network.model_checks import Model
-from dudx.network.pointwise import Pointwise
-from dudx.network.probe_rows import at_rest, difference, moves, rounding
-from dudx.network.probe_schedule import Acquaintance, looked_at
+from dudx.network.probe_rows import difference, perturbations, probe_batch, rounding_tolerance
+from dudx.network.probe_schedule import NetworkRecord, probed_on_schedule
 from dudx.network.sandbox import output_of
-from dudx.network.slices import slicing
 
 # Influence shows in any handful of rows, so a probe never needs the whole batch.
 _PROBE_ROWS = 16
@@ -50,7 +50,7 @@ def coupled(model: Model, x: Tensor) -> bool:
     return _probe(model_checks.model(model, x), x)
 
 
-def refuse_if_coupled(model: Model, x: Tensor) -> Acquaintance:
+def refuse_if_coupled(model: Model, x: Tensor) -> NetworkRecord:
     """Raise CoupledModelError for a coupled network, probing only when it is met in this mode for the first time.
 
     Returns what else is known of it since the last probe.
@@ -59,16 +59,16 @@ def refuse_if_coupled(model: Model, x: Tensor) -> Acquaintance:
     repeated at the 2nd, 4th, 8th … meeting, which costs nothing in the long run.
     """
     if x.is_meta or torch.compiler.is_compiling() or isinstance(model, Pointwise):
-        return Acquaintance()
+        return NetworkRecord()
     if transforms_active() and vmap_active():
-        return Acquaintance()
-    return looked_at(model, "coupling", lambda: _uncoupled(model, x))
+        return NetworkRecord()
+    return probed_on_schedule(model, "coupling", lambda: _uncoupled(model, x))
 
 
-def _uncoupled(model: Model, x: Tensor) -> Acquaintance:
+def _uncoupled(model: Model, x: Tensor) -> NetworkRecord:
     if _probe(model, x):
-        raise CoupledModelError(_REFUSAL_OF_SLICES if slicing() else REFUSAL)
-    return Acquaintance()
+        raise CoupledModelError(_REFUSAL_OF_SLICES if chunked_rows() else REFUSAL)
+    return NetworkRecord()
 
 
 def _probe(model: Model, x: Tensor) -> bool:
@@ -88,10 +88,10 @@ def _probe(model: Model, x: Tensor) -> bool:
 def _influence(model: Model, x: Tensor) -> bool:
     """Whether rows that stay change when others move."""
     with torch.no_grad():
-        rows, still = at_rest(model, x, least=4, most=_PROBE_ROWS)
-        tolerance = rounding(still)
+        rows, still = probe_batch(model, x, least=4, most=_PROBE_ROWS)
+        tolerance = rounding_tolerance(still)
         repeated = False
-        for moved, block in moves(rows):
+        for moved, block in perturbations(rows):
             change = difference(output_of(model, moved), still).masked_fill(block, 0).amax(0)
             if bool((change <= tolerance).all()):  # a NaN in a row that stayed is influence, and fails here
                 continue

@@ -1,4 +1,4 @@
-"""A batch for each sample, in which that sample alone moves: what it means to be right for coupled networks."""
+"""Run a network on many batches at once with `torch.func.vmap`."""
 
 from __future__ import annotations
 
@@ -16,18 +16,18 @@ _NOT_MAPPED = (
 )
 
 
-def batches_at_once(size: int) -> int:
+def batches_per_pass(size: int) -> int:
     """How many batches of a size pass at once: about 2¹⁵ rows, enough to keep a processor busy."""
     return max(1, 2**15 // size)
 
 
-def one_moved(context: Tensor, own: Tensor, places: Tensor) -> Tensor:
+def with_one_replaced(context: Tensor, own: Tensor, places: Tensor) -> Tensor:
     """The batches (n, B, …) that are the context (B, …) with entry places[j] replaced by own[j]."""
     is_own = places.unsqueeze(1) == torch.arange(len(context), device=context.device)
     return torch.where(is_own.unsqueeze(-1), own.unsqueeze(1), context)
 
 
-def on_each(model: Model, batches: Tensor) -> Tensor:
+def on_each_batch(model: Model, batches: Tensor) -> Tensor:
     """The model on each of many batches, (n, B, d) to (n, B, m)."""
     version = batches._version
     if scripted(model):
@@ -41,3 +41,24 @@ def on_each(model: Model, batches: Tensor) -> Tensor:
         raise
     model_checks.unchanged(batches, version)  # inside vmap a write leaves no trace
     return outputs
+
+
+class SameRandomNumbers:
+    """A network on blocks of rows, one row of each block for each point; every block draws the same numbers."""
+
+    def __init__(self, model: Model, points: int):
+        self.model, self.points = model, points
+
+    def __call__(self, rows: Tensor) -> Tensor:
+        if len(rows) % self.points:
+            raise UnsupportedError(
+                "This network draws random numbers, and differences need the same ones at all rows that belong to a "
+                "point, of which some points have more than others here; use dudx.AD(), or model.eval()."
+            )
+        try:
+            return on_each_batch(self.model, rows.view(-1, self.points, rows.shape[1])).flatten(0, 1)
+        except UnsupportedError as error:
+            raise UnsupportedError(
+                "This network draws random numbers, and differences need the same ones at all rows that belong to a "
+                "point, which torch.func.vmap cannot give it; use dudx.AD(), or model.eval()."
+            ) from error

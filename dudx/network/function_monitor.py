@@ -54,10 +54,10 @@ _WITHOUT_GRAPH = (
 )
 
 #: Who looks on at present, for engines that have something to tell.
-LOOKING: ContextVar[Observed | None] = ContextVar("dudx_looking", default=None)
+ACTIVE_MONITOR: ContextVar[FunctionMonitor | None] = ContextVar("dudx_looking", default=None)
 
 
-class Observed(TorchFunctionMode):
+class FunctionMonitor(TorchFunctionMode):
     """Notes the functions that a network calls.
 
     Args:
@@ -70,27 +70,27 @@ class Observed(TorchFunctionMode):
         #: The first function that has a kink.
         self.kink: str | None = None
         #: Whether there is nothing but straight lines and kinks.
-        self.straight = True
+        self.piecewise_linear = True
         #: Whether a derivative may be something else than what the output does: nobody has vouched for it.
         self.doubtful = False
         #: For each output, along which axes (d,) its first derivative is zero at every point, where the engine tells.
-        self.flat: dict[int, Tensor] = {}
+        self.zero_slopes: dict[int, Tensor] = {}
         #: Tensors that share memory with others behind the back of autograd.
         self._aside: list[Any] = []
 
     @contextlib.contextmanager
-    def at_work(self) -> Iterator[None]:
+    def active(self) -> Iterator[None]:
         """While an engine works, which may tell what it sees; as a mode it is entered while the network runs."""
-        token = LOOKING.set(self)
+        token = ACTIVE_MONITOR.set(self)
         try:
             yield
         finally:
-            LOOKING.reset(token)
+            ACTIVE_MONITOR.reset(token)
 
-    def slope(self, output: int, gradient: Tensor) -> None:
+    def note_slope(self, output: int, gradient: Tensor) -> None:
         """Note the first derivatives (…, d) of an output at some points."""
         zero = (gradient.detach() == 0).reshape(-1, gradient.shape[-1]).all(0)
-        self.flat[output] = self.flat[output] & zero if output in self.flat else zero
+        self.zero_slopes[output] = self.zero_slopes[output] & zero if output in self.zero_slopes else zero
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         self._note(func, args)
@@ -113,7 +113,7 @@ class Observed(TorchFunctionMode):
         if name in _KINKED and moving:
             self.kink = self.kink or name
         elif moving and (name not in _STRAIGHT or (name in ("mul", "div", "matmul") and len(moving) > 1)):
-            self.straight = False
+            self.piecewise_linear = False
 
     def _writes_unseen(self, written: Any) -> bool:
         """Whether autograd does not see that a tensor is written to."""
@@ -133,14 +133,14 @@ def _loses_its_gradient(func: Any, args: Any, made: Tensor) -> bool:
     return not constant and any(isinstance(value, Tensor) and value.requires_grad for value in args)
 
 
-def doubt() -> None:
+def mark_doubtful() -> None:
     """Note a backward pass that somebody has written by hand, if there is somebody who looks on."""
-    observed = LOOKING.get()
+    observed = ACTIVE_MONITOR.get()
     if observed is not None:
         observed.doubtful = True
 
 
-def kink_of(model: Model, function: str) -> str:
+def describe_kink(model: Model, function: str) -> str:
     """Where a network has a kink: the name of its layer, or the function in its own code."""
     owner = owner_of(model)
     named = owner.named_modules() if isinstance(owner, nn.Module) else (("", module) for module in modules_of(model))

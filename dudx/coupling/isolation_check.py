@@ -10,22 +10,22 @@ import torch
 from torch import Tensor
 
 from dudx.backend.differentiable_kernels import SlowAttention
-from dudx.coupling.exact_isolation import Exact
+from dudx.coupling.exact_isolation import ExactlyIsolated
 from dudx.coupling.isolated import Isolated
-from dudx.coupling.mixing import ROWS, mixing_calls
-from dudx.coupling.one_pass import OnePass
-from dudx.coupling.passes import MIXING
+from dudx.coupling.mixing_detection import ROWS, mixing_calls
+from dudx.coupling.one_pass_isolation import OnePassIsolated
+from dudx.coupling.rule_table import MIXING
 from dudx.errors import CoupledModelError, InputError, UnsupportedError, first_line
 from dudx.network import model_checks
 from dudx.network.model_checks import Model
-from dudx.network.probe_rows import GOLDEN, at_rest, difference, rounding
-from dudx.network.sandbox import unobserved, without_graph
+from dudx.network.probe_rows import GOLDEN_RATIO, difference, probe_batch, rounding_tolerance
+from dudx.network.sandbox import sandboxed, without_graph
 
 # At how many samples, moved along how many axes, an approximation is compared with the truth.
 _COMPARED, _DIRECTIONS = 8, 3
 
 
-def one_pass_is_exact(isolated: OnePass) -> bool:
+def one_pass_is_exact(isolated: OnePassIsolated) -> bool:
     """Whether queries that pass together have what they would have in batches of their own."""
     try:
         return not verified(isolated)
@@ -33,7 +33,7 @@ def one_pass_is_exact(isolated: OnePass) -> bool:
         return False
 
 
-def what_is_left_out(isolated: OnePass) -> float:
+def approximation_error(isolated: OnePassIsolated) -> float:
     """How much of an output's change when its sample moves is missing, root mean square over a few samples."""
     if not verified(isolated):
         return 0.0
@@ -42,12 +42,12 @@ def what_is_left_out(isolated: OnePass) -> float:
     steps = torch.diag((1 + context.abs().amax(0)) / 100)[:_DIRECTIONS]  # so small that it is almost a derivative
     moved = (context[few] + steps.unsqueeze(1)).flatten(0, 1)
     with without_graph(model, context):
-        ours, exact = (_output(each.at(few), moved) for each in (isolated, Exact(model, context, False)))
+        ours, exact = (_output(each.at(few), moved) for each in (isolated, ExactlyIsolated(model, context, False)))
         change = exact - _output(model, context)[few].repeat(len(steps), 1)
     return float((ours - exact).norm() / change.norm().clamp_min(torch.finfo(change.dtype).tiny))
 
 
-def verified(isolated: OnePass) -> bool:
+def verified(isolated: OnePassIsolated) -> bool:
     """Whether influence passes through several layers; an error unless queries are independent, and plain at rest."""
     model, context = isolated.model, isolated.context
     try:
@@ -64,14 +64,14 @@ def verified(isolated: OnePass) -> bool:
         ) from error
 
 
-def _verified(isolated: OnePass) -> bool:
+def _verified(isolated: OnePassIsolated) -> bool:
     second_hand = False
     for queries, moved, kept in _moves(isolated.context):
         still, then = _output(isolated, queries), _output(isolated, moved)
         change = difference(then, still)[kept]
-        if not bool((change <= rounding(still)).all()):
+        if not bool((change <= rounding_tolerance(still)).all()):
             raise CoupledModelError(_blame(isolated, change))
-        with unobserved(isolated.model):
+        with sandboxed(isolated.model):
             second_hand |= isolated.passed(moved[: len(isolated.context)].clone())[1].second_hand()
     _compare(isolated)
     return second_hand
@@ -89,7 +89,7 @@ def _moves(context: Tensor) -> Iterator[tuple[Tensor, Tensor, Tensor]]:
     queries = (context + cloud / 13).repeat(2, 1)
     first = torch.arange(len(context), device=context.device) < len(context) // 2
     squares = torch.arange(1, len(queries) + 1, dtype=torch.float64, device="cpu").square()
-    scattered = (squares * GOLDEN % 1 < 0.5).to(context.device)
+    scattered = (squares * GOLDEN_RATIO % 1 < 0.5).to(context.device)
     for half in (torch.cat([first, ~first]), torch.cat([~first, first]), scattered):
         yield queries, torch.where(half.unsqueeze(1), -queries - math.sqrt(2) * cloud, queries), ~half
 
@@ -97,11 +97,11 @@ def _moves(context: Tensor) -> Iterator[tuple[Tensor, Tensor, Tensor]]:
 def _output(network: Model, x: Tensor, seed: int = 0) -> Tensor:
     """The output of the network, isolated or not, with nothing of the pass left behind."""
     model = network.model if isinstance(network, Isolated) else network
-    with unobserved(model, seed), SlowAttention():
+    with sandboxed(model, seed), SlowAttention():
         return model_checks.forward(network, x.clone()).detach()
 
 
-def _compare(isolated: OnePass) -> None:
+def _compare(isolated: OnePassIsolated) -> None:
     """Queries where the context has them must have the plain output, whatever their number."""
     model, context = isolated.model, isolated.context
     # Two blocks, since with one a network that counts its rows would count as many as the context has.
@@ -118,13 +118,13 @@ def _compare(isolated: OnePass) -> None:
     )
 
 
-def _blame(isolated: OnePass, change: Tensor) -> str:
+def _blame(isolated: OnePassIsolated, change: Tensor) -> str:
     remedies = (
         "use dudx.isolate(model, x, exact=True), or dudx.PerSampleAD() as the engine, or add a rule with "
         "dudx.mixing_rule."
     )
     with contextlib.suppress(Exception):  # a network that cannot be watched stays unexplained
-        rows, _ = at_rest(isolated.model, isolated.context, ROWS, ROWS)
+        rows, _ = probe_batch(isolated.model, isolated.context, ROWS, ROWS)
         for call in mixing_calls(isolated.model, rows):
             if call.function is not None and call.function not in MIXING:
                 where = f" (in module {call.module!r})" if call.module else ""

@@ -11,10 +11,10 @@ import torch
 from torch import Tensor, nn
 
 from dudx.errors import InputError
-from dudx.network.pointwise import Held, one_function, samples_of, unbound
+from dudx.network.batch_bound import BatchBound, is_one_function, samples_of, unbound
 
 
-class Joined(nn.Module):
+class WithNetworks(nn.Module):
     """A model and further networks as one, whose outputs stand side by side."""
 
     def __init__(self, model: Any, networks: Iterable[Any]):
@@ -51,11 +51,11 @@ class _Bound:
 
     model: Callable[..., Any]
 
-    def __call__(self, joined: Joined, *tensors: Tensor) -> JoinedHeld:
-        return JoinedHeld(self.model(joined.model, *tensors), joined)
+    def __call__(self, joined: WithNetworks, *tensors: Tensor) -> BoundWithNetworks:
+        return BoundWithNetworks(self.model(joined.model, *tensors), joined)
 
 
-class JoinedHeld(Held):
+class BoundWithNetworks(BatchBound):
     """A model that holds tensors of the batch, isolated or with data, beside networks that are the same at all points.
 
     Args:
@@ -63,7 +63,7 @@ class JoinedHeld(Held):
         joined: the network inside of it together with the others.
     """
 
-    def __init__(self, model: Any, joined: Joined):
+    def __init__(self, model: Any, joined: WithNetworks):
         self.model, self.joined = model, joined
         self.__self__ = joined  # so that it is known by its owner, as a method is
 
@@ -76,8 +76,8 @@ class JoinedHeld(Held):
         return samples_of(self.model)
 
     @property
-    def one_function(self) -> bool:
-        return one_function(self.model)
+    def is_one_function(self) -> bool:
+        return is_one_function(self.model)
 
     def unbound(self) -> tuple[Any, tuple[Tensor, ...], _Bound]:
         _, held, bind = unbound(self.model)
@@ -87,15 +87,15 @@ class JoinedHeld(Held):
         return self.joined.beside(self.model(x), x)
 
 
-def joined(model: Any, networks: Mapping[str, Any], known: MutableMapping[Any, Joined]) -> Any:
+def with_networks(model: Any, networks: Mapping[str, Any], known: MutableMapping[Any, WithNetworks]) -> Any:
     """A model with networks beside it, `known` from an earlier call where it can be remembered."""
-    if isinstance(model, Joined | JoinedHeld):
+    if isinstance(model, WithNetworks | BoundWithNetworks):
         return model
-    if isinstance(model, Held):
-        return JoinedHeld(model, joined(unbound(model)[0], networks, known))
+    if isinstance(model, BatchBound):
+        return BoundWithNetworks(model, with_networks(unbound(model)[0], networks, known))
     try:
         if model not in known:
-            known[model] = Joined(model, networks.values())
+            known[model] = WithNetworks(model, networks.values())
         return known[model]
     except TypeError:  # such a callable cannot be a key
-        return Joined(model, networks.values())
+        return WithNetworks(model, networks.values())

@@ -16,9 +16,9 @@ from torch.overrides import TorchFunctionMode, resolve_name
 from dudx.backend.differentiable_kernels import SlowAttention
 from dudx.network import model_checks
 from dudx.network.model_checks import Model
-from dudx.network.modules import kind
-from dudx.network.probe_rows import difference, moves, rounding
-from dudx.network.sandbox import unobserved
+from dudx.network.modules import type_name
+from dudx.network.probe_rows import difference, perturbations, rounding_tolerance
+from dudx.network.sandbox import sandboxed
 
 #: How many rows to look at: a prime that hardly any layer has as its width, as the axis of the samples is known by its
 #: length.
@@ -26,13 +26,13 @@ ROWS = 13
 
 
 @dataclass(frozen=True)
-class Mixing:
+class MixingModule:
     """A module whose rows influence each other even where the rows that go in do not.
 
     Example:
         >>> model = torch.nn.Sequential(torch.nn.Linear(2, 4), torch.nn.BatchNorm1d(4))
         >>> (layer,) = dudx.explain(model, torch.rand(32, 2)).modules
-        >>> isinstance(layer, dudx.Mixing), layer.name
+        >>> isinstance(layer, dudx.diagnose.MixingModule), layer.name
         (True, '1')
     """
 
@@ -59,13 +59,13 @@ class Call:
         return resolve_name(self.function) or getattr(self.function, "__name__", str(self.function))
 
 
-def mixing_modules(model: Model, rows: Tensor) -> list[Mixing]:
+def mixing_modules(model: Model, rows: Tensor) -> list[MixingModule]:
     """The innermost modules that mix samples, in the order in which they do."""
     largest: dict[str, float] = {}
     for call in mixing_calls(model, rows):
         largest[call.module] = max(call.change, largest.get(call.module, 0.0))
-    kinds = {"": kind(model)} | {name: kind(module) for name, module in _named_modules(model).items()}
-    return [Mixing(name, kinds[name], change) for name, change in largest.items()]
+    kinds = {"": type_name(model)} | {name: type_name(module) for name, module in _named_modules(model).items()}
+    return [MixingModule(name, kinds[name], change) for name, change in largest.items()]
 
 
 def mixing_calls(model: Model, rows: Tensor) -> list[Call]:
@@ -79,7 +79,7 @@ def mixing_calls(model: Model, rows: Tensor) -> list[Call]:
     def largest(hold_summaries: bool) -> tuple[dict[int, float], dict[int, float]]:
         """The largest changes by call: of rows, and of results without rows, which may be held still too."""
         tables: tuple[dict[int, float], dict[int, float]] = {}, {}
-        for moved, block in moves(rows):
+        for moved, block in perturbations(rows):
             watch = _Watch(model, block.flatten(), rest, hold_summaries)
             watch.run(moved)
             for table, found in zip(tables, (watch.of_rows, watch.of_summaries), strict=True):
@@ -102,7 +102,7 @@ def relative_change(now: Tensor, still: Tensor, moved: Tensor) -> float:
     if not now.is_floating_point() or not now.numel():
         return 0.0
     change = difference(now, still).masked_fill(moved, 0).amax()
-    if bool(change <= rounding(still.reshape(-1, 1))):
+    if bool(change <= rounding_tolerance(still.reshape(-1, 1))):
         return 0.0
     relative = float(change / still.abs().masked_fill(~still.isfinite(), 0).amax())
     return math.inf if math.isnan(relative) else relative
@@ -154,7 +154,7 @@ class _Watch(TorchFunctionMode):
                 stack.callback(module.register_forward_pre_hook(before, with_kwargs=True).remove)
                 stack.callback(module.register_forward_hook(after, always_call=True).remove)
             stack.enter_context(SlowAttention())  # fused kernels pass over the modules inside a layer
-            stack.enter_context(unobserved(self.model))
+            stack.enter_context(sandboxed(self.model))
             stack.enter_context(self)
             model_checks.forward(self.model, x.clone())
 
