@@ -101,7 +101,7 @@ def test_differences_converge_at_their_order(name, make):
 @pytest.mark.parametrize("engine", [AD(), Taylor(), FD(1e-4)], ids=["AD", "Taylor", "FD"])
 @pytest.mark.parametrize("name", STACKS)
 def test_gradients_of_parameters_whatever_the_chunk(name, engine, chunk, monkeypatch):
-    monkeypatch.setattr(exactly, "batches_at_once", lambda size: chunk)
+    monkeypatch.setattr(exactly, "batches_per_pass", lambda size: chunk)
     model, x = made(name, size=6)
     residual = Residual(lambda u: u.laplacian() + u * u.x, ("x", "y"))
     ours = parameter_gradients(residual.loss(isolate(model, x, exact=True), x, engine), model)
@@ -121,14 +121,14 @@ def remembered(compute) -> int:
 
 @pytest.mark.parametrize(("engine", "bounded"), [(FD(1e-2), True), (Taylor(), True), (AD(), False)])
 def test_memory_is_bounded_where_only_parameters_want_a_gradient(engine, bounded, monkeypatch):
-    monkeypatch.setattr(exactly, "batches_at_once", lambda size: 8)
+    monkeypatch.setattr(exactly, "batches_per_pass", lambda size: 8)
     model, x = made("2 batch norms", size=64)
     activations = 64 * 64 * 12 * x.element_size()  # of one layer, in all batches
     assert (remembered(lambda: evaluate(isolate(model, x, exact=True), x, [D(0)], engine)) < activations) == bounded
 
 
 def test_without_gradients_nothing_is_computed_twice(monkeypatch):
-    monkeypatch.setattr(exactly, "batches_at_once", lambda size: 4)
+    monkeypatch.setattr(exactly, "batches_per_pass", lambda size: 4)
     model, x = made("2 batch norms")
     counted = Counted(model)
     with torch.no_grad():

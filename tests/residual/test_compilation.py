@@ -134,8 +134,8 @@ def test_a_call_in_many_variables_checks_no_plan_number_by_number(monkeypatch):
         checked.append([guard.name for guard, keep in zip(guards, chosen, strict=True) if keep])
         return chosen
 
-    original = compilation._of_arguments
-    monkeypatch.setattr(compilation, "_of_arguments", counted)
+    original = compilation._guards_of_arguments
+    monkeypatch.setattr(compilation, "_guards_of_arguments", counted)
     names = tuple(f"x{i}" for i in range(30))
     equation = Residual(lambda u: u.laplacian(), names, compile=True)
     equation.loss(nn.Linear(30, 1), torch.rand(4, 30), dudx.Taylor())
