@@ -31,7 +31,7 @@ class InputError(DudxError, ValueError):
 
     >>> dudx.evaluate(torch.sin, torch.rand(5), [dudx.D(0)], dudx.AD())
     Traceback (most recent call last):
-    dudx.errors.InputError: The points must have shape (B, d), one row a point; got shape (5,).
+    dudx.errors.InputError: The points must have shape (B, d), one row per point; got shape (5,).
     """
 
 
