@@ -24,7 +24,7 @@ from dudx.engines.separated import Separated
 from dudx.engines.stochastic_taylor import STDE
 from dudx.engines.taylor.rule_table import taylor_rule
 from dudx.engines.taylor.taylor_engine import Taylor
-from dudx.errors import CoupledModelError, DudxError
+from dudx.errors import CoupledModelError, DudxError, InputError
 from dudx.evaluate import backward, evaluate, suggested_chunk
 from dudx.network.coupling_check import coupled
 from dudx.network.ensemble import ensemble
@@ -50,6 +50,7 @@ __all__ = [
     "D",
     "DudxError",
     "Engine",
+    "InputError",
     "Laplacian",
     "PerSampleAD",
     "Residual",
