@@ -22,11 +22,11 @@ from dudx import (
     PerSampleAD,
     Residual,
     Taylor,
-    UnsupportedError,
     Where,
     evaluate,
     isolate,
 )  # fmt: skip
+from dudx.errors import UnsupportedError
 
 
 def left(x):
