@@ -19,9 +19,9 @@ import torch
 from torch import Tensor
 from torch.autograd.graph import GradientEdge
 
+from dudx.backend.fused_kernels import is_fused_norm
 from dudx.errors import InputError, first_line
 
-_FUSED = ("NativeLayerNorm", "NativeBatchNorm", "NativeGroupNorm", "CudnnBatchNorm", "MiopenBatchNorm", "FusedRmsNorm")
 _KINKED = ("Relu", "Threshold", "LeakyRelu", "Hardtanh", "Prelu", "RreluWithNoise", "Hardshrink", "Softshrink")
 #: Where the order of a derivative is noted, at the node of the graph that computes it.
 _ORDER = "dudx order"
@@ -174,7 +174,7 @@ class Watch:
         if kink is not None:
             but = "is zero at every point" if flat else "is that of what is between"
             yield "kinks", f"the network has kinks ({kink}), and the {which} derivative {but}"
-        fused = next((node.name() for node in nodes if _is_fused(node)), None)
+        fused = next((node.name() for node in nodes if is_fused_norm(node)), None)
         if fused is not None:
             yield "fused", f"the {which} derivative is taken through a fused norm ({fused}), and has a wrong gradient"
 
@@ -250,12 +250,6 @@ def _nodes(u: Tensor) -> Iterator[Any]:
 def _order(u: Any) -> int:
     """How many derivatives u is made of already."""
     return max((node.metadata.get(_ORDER, 0) for node in _nodes(u)), default=0) if isinstance(u, Tensor) else 0
-
-
-def _is_fused(node: Any) -> bool:
-    """Whether it is a normalisation by statistics of its argument; with fixed ones it is an affine map."""
-    fixed = any(getattr(node, name, True) is False for name in ("_saved_training", "_saved_train"))
-    return node.name().startswith(_FUSED) and not fixed
 
 
 def _place(frame: FrameType | None) -> tuple[str, int]:

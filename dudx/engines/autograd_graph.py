@@ -11,6 +11,7 @@ from torch import Tensor, nn
 from torch.autograd.function import BackwardCFunction, once_differentiable
 
 from dudx.backend.differentiable_kernels import differentiable_kernels
+from dudx.backend.fused_kernels import is_fused
 from dudx.errors import UnsupportedError
 from dudx.network import model_checks
 from dudx.network.function_monitor import mark_doubtful
@@ -18,12 +19,6 @@ from dudx.network.model_checks import Model
 from dudx.network.modules import modules_of, owner_of
 from dudx.network.random_numbers import PrivateRandomNumbers
 from dudx.network.sandbox import unchanged_buffers
-
-#: How the nodes of kernels begin that torch has fused: the derivatives of attention's cannot be differentiated, and
-#: those of normalisations come out wrong, without a word, from the third derivative on.
-_FUSED = (
-    "NativeLayerNorm", "NativeBatchNorm", "CudnnBatchNorm", "MiopenBatchNorm", "FusedRmsNorm", "ScaledDotProduct",
-)  # fmt: skip
 
 #: What every backward pass decorated by once_differentiable has for its code.
 _ONCE = once_differentiable(lambda ctx: None).__code__
@@ -116,10 +111,8 @@ def _looked_at(u: Tensor, order: int) -> str | None:
         if node is None or node in seen:
             continue
         seen.add(node)
-        name = node.name()
-        # With fixed statistics batch norm is an affine map, which its kernel gets right.
-        if name.startswith(_FUSED) and getattr(node, "_saved_training", True):
-            fused = name
+        if is_fused(node):
+            fused = node.name()
         if isinstance(node, BackwardCFunction):
             mark_doubtful()
             function: Any = node._forward_cls  # type: ignore[attr-defined]

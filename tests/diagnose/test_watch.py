@@ -39,6 +39,8 @@ NETWORKS = {
     "batch norm": (lambda: _network(nn.BatchNorm1d(8), nn.Tanh()), {"coupled", "fused"}),
     "batch norm, evaluation": (lambda: _network(nn.BatchNorm1d(8), nn.Tanh()).eval(), set()),
     "layer norm": (lambda: _network(nn.LayerNorm(8), nn.Tanh()), {"fused"}),
+    "group norm": (lambda: _network(nn.GroupNorm(2, 8), nn.Tanh()), set()),
+    "rms norm": (lambda: _network(nn.RMSNorm(8), nn.Tanh()), set()),
     "relu": (lambda: _network(nn.ReLU()), {"kinks"}),
     "relu and sine": (lambda: nn.Sequential(_network(nn.LeakyReLU()), _Sine()), {"kinks"}),
     "detached": (lambda: nn.Sequential(_Detached(), mlp()), {"detached"}),
@@ -53,6 +55,18 @@ class _Sine(nn.Module):
 class _Detached(nn.Module):
     def forward(self, x):
         return x.detach() + 0 * x
+
+
+@pytest.mark.parametrize(
+    "norm", [nn.LayerNorm(8), nn.GroupNorm(2, 8), nn.RMSNorm(8)], ids=lambda norm: type(norm).__name__
+)
+def test_a_norm_is_reported_if_and_only_if_its_gradient_is_wrong(norm):
+    model, x = _network(norm, nn.Tanh()), points(10, 2)
+    with dudx.watch() as seen:
+        ours = _laplacian(model, x)
+    exact = dudx.evaluate(model, x, dudx.Laplacian(), dudx.Taylor())
+    gradients = [torch.autograd.grad(value.sum(), model[0].weight)[0] for value in (ours, exact)]
+    assert bool(seen.findings) == (not torch.allclose(*gradients, rtol=1e-9))
 
 
 @pytest.mark.parametrize("by_sum", [False, True], ids=["ones", "sum"])

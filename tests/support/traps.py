@@ -258,11 +258,11 @@ _EXACT = _AUTOGRAD | {"Taylor", "Auto"}
 #: Where nothing but differences can tell, or torch cannot differentiate twice: who says so. All others are right.
 REFUSED: dict[str, frozenset[str]] = {
     "norm called by its kernel": frozenset({"Taylor"}),
-    "norm in a trace": _AUTOGRAD,
+    "norm in a trace": _EXACT,
     "norm's kernel in a trace": _EXACT,
-    "norm in a script": _AUTOGRAD,
+    "norm in a script": _EXACT,
     "norm in an export": _AUTOGRAD,
-    "instance norm in a trace": _AUTOGRAD,
+    "instance norm in a trace": _EXACT,
     "function with a backward of its own": frozenset({"PerSampleAD"}),
     "backward apart from the graph": _EXACT,
     "straight-through gradient": _EXACT,

@@ -1,0 +1,24 @@
+"""Fused kernels that torch differentiates wrongly or not at all, recognised by their nodes in the autograd graph.
+
+The derivative of a fused normalisation treats mean and deviation as constants when it is differentiated again: third
+derivatives, and gradients of second derivatives, are silently wrong. Fused attention raises an error at the second
+derivative. Group normalisation is not listed: torch differentiates it to any order.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+_NORMS = ("NativeLayerNorm", "NativeBatchNorm", "CudnnBatchNorm", "MiopenBatchNorm", "FusedRmsNorm")
+_ATTENTION = ("ScaledDotProduct",)
+
+
+def is_fused_norm(node: Any) -> bool:
+    """Return True for a normalisation by statistics of its argument; with fixed statistics it is an affine map."""
+    fixed = any(getattr(node, name, True) is False for name in ("_saved_training", "_saved_train"))
+    return node.name().startswith(_NORMS) and not fixed
+
+
+def is_fused(node: Any) -> bool:
+    """Return True for a normalisation or attention."""
+    return is_fused_norm(node) or node.name().startswith(_ATTENTION)
