@@ -32,7 +32,7 @@ from dudx.network.sandbox import output_of, sandboxed
 from dudx.network.vmapped_batches import SameRandomNumbers
 from dudx.operators import D, Directional, Operator, Partial, orders_of
 
-#: Requests that a network is looked at for between two looks whether its samples are coupled.
+#: Requests that are each checked; further ones are checked if they have an axis or an order that none of these had.
 _MOST = 32
 #: The share of rounding in a difference from which on it is refused.
 _NOISE = 0.25
@@ -100,14 +100,24 @@ def _is_to_be_looked_at(known: NetworkRecord, engine: Engine, x: Tensor, operato
         and known.last_request[1] == _way(engine, x)
     ):
         return False
-    return len(known.checked) < _MOST and (_request(operators), _way(engine, x)) not in known.checked
+    if (_request(operators), _way(engine, x)) in known.checked:
+        return False
+    return len(known.checked) < _MOST or not _coverage(engine, x, operators) <= known.covered
 
 
 def _remember(known: NetworkRecord, engine: Engine, x: Tensor, operators: Sequence[Operator]) -> None:
     request = _request(operators)
-    known.checked.add((request, _way(engine, x)))
+    if len(known.checked) < _MOST:
+        known.checked.add((request, _way(engine, x)))
+    known.covered |= _coverage(engine, x, operators)
     if request is operators:
         known.last_request = (operators, _way(engine, x))
+
+
+def _coverage(engine: Engine, x: Tensor, operators: Sequence[Operator]) -> set[object]:
+    """The axes and the highest order that a check of these operators covers."""
+    order, way = max(orders_of(tuple(operators)), default=0), _way(engine, x)
+    return {(way, axis, order) for axis in _axes(operators, x)}
 
 
 def _request(operators: Sequence[Operator]) -> object:

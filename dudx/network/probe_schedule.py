@@ -20,6 +20,8 @@ class NetworkRecord:
 
     #: The requests whose results were looked at.
     checked: set[object] = field(default_factory=set)
+    #: The axes and orders of these requests, each with how it was asked for.
+    covered: set[object] = field(default_factory=set)
     #: The last request that was made, which is mostly the next one too, and how.
     last_request: tuple[object, object] | None = None
     #: Whether it draws random numbers.

@@ -120,6 +120,20 @@ def test_without_points_each_batch_is_its_own_cloud():
     torch.testing.assert_close(evaluate(f, x, D(0), engine), evaluate(f, x, D(0), Cloud(x, 3)))
 
 
+@pytest.mark.parametrize("unit", [1e-6, 1e3])
+@pytest.mark.parametrize("offset", [0.0, 4e6])
+def test_a_cloud_does_not_depend_on_units_or_origin(unit, offset):
+    points = torch.rand(400, 2, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+    moved = (points + torch.tensor([0.0, offset], dtype=torch.float64)) * torch.tensor([1.0, unit], dtype=torch.float64)
+    values = torch.sin(3 * points[:, :1]) * torch.cos(3 * points[:, 1:])
+    plain, other = Cloud(points), Cloud(moved)
+    for axes in ((0, 0), (0, 1), (1, 1)):
+        expected = plain.derivatives(lambda _: values, points, [D(*axes)])[0]
+        found = other.derivatives(lambda _: values, moved, [D(*axes)])[0] * unit ** axes.count(1)
+        # Points at 4e6 are rounded by 5e-10, which second differences over 0.05 magnify.
+        torch.testing.assert_close(found, expected, rtol=1e-4, atol=1e-4)
+
+
 def test_a_slice_is_not_taken_for_a_cloud():
     model, x, residual = mlp(), cloud(12), Residual(lambda u: u.xx, ("x", "y"))
     with pytest.raises(InputError, match="whole"):

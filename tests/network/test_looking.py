@@ -124,3 +124,14 @@ def test_a_network_that_counts_its_calls_is_not_another_one_each_time():
     for _ in range(100):
         dudx.evaluate(net, x, D(0), dudx.FD(1e-2))
     assert net.calls < 200
+
+
+def test_a_new_axis_is_checked_after_any_number_of_requests():
+    def model(x):
+        return torch.sin(x[:, :120]).sum(1, keepdim=True) + x[:, 120:].detach().square()
+
+    x = torch.rand(5, 121, dtype=torch.float64)
+    for axis in range(120):
+        dudx.evaluate(model, x, [D(axis)], dudx.AD())
+    with pytest.raises(dudx.DudxError):
+        dudx.evaluate(model, x, [D(120)], dudx.AD())

@@ -28,9 +28,10 @@ _KEPT = 12
 class Cloud(Nodal):
     """Derivatives from the values at neighbouring points of a cloud (RBF-FD, polyharmonic splines with polynomials).
 
-    The weights are computed once, when a derivative is asked for first; then a derivative is a forward pass at the
-    points and a product. A derivative of order k is exact for polynomials up to the degree and converges with the power
-    degree + 1 - k of the points' distance.
+    Distances are measured relative to the extent of the cloud along each axis, so that the units of the axes do not
+    matter. The weights are computed once, when a derivative is asked for first; then a derivative is a forward pass at
+    the points and a product. A derivative of order k is exact for polynomials up to the degree and converges with the
+    power degree + 1 - k of the points' distance.
 
     Args:
         points: the cloud, (N, d); a batch that is another is refused. Without points every batch is its own cloud.
@@ -107,6 +108,11 @@ class _Weights:
     def __init__(self, points: Tensor, degree: int, count: int):
         self.points, self.degree = points, degree
         exact = points.to("cpu" if points.device.type == "mps" else points.device, torch.float64)
+        lengths = exact.amax(0) - exact.amin(0)
+        #: The extent along each axis: neighbours are chosen, and weights solved for, in multiples of it, as axes may
+        #: have different units.
+        self.lengths = torch.where(lengths > 0, lengths, torch.ones_like(lengths))
+        exact = (exact - exact.amin(0)) / self.lengths
         self.places, distances = _nearest(exact, count)
         self.size = distances[:, -1:]
         if bool((self.size == 0).any()) or bool((distances[:, 1] == 0).any()):
@@ -142,7 +148,7 @@ class _Weights:
                 "line or another curve, that leaves the derivative open: take a cloud that fills its domain, boundary "
                 "and inside together, more neighbours or a lower degree."
             )
-        return weights / self.size ** len(axes)
+        return weights / (self.size ** len(axes) * self.lengths[list(axes)].prod())
 
     def _piece(self, around: Tensor, axes: Axes, powers: list[tuple[int, ...]]) -> tuple[Tensor, Tensor]:
         count, n, d = around.shape
