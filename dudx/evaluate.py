@@ -15,7 +15,7 @@ from dudx.backend.outer_compile import uncompiled
 from dudx.engines.autodiff import AD
 from dudx.engines.first_use import can_be_planned, sound_derivatives
 from dudx.engines.interface import Engine, Prepared, RowsPerPoint
-from dudx.errors import CoupledModelError, InputError
+from dudx.errors import CoupledModelError, InputError, whole_number
 from dudx.network import model_checks
 from dudx.network.batch_bound import samples_of
 from dudx.network.chunking import in_chunks
@@ -155,8 +155,7 @@ def backward(loss: Callable[..., Tensor], x: Tensor | Sequence[Tensor], chunk: i
         raise InputError("The batch is empty; give at least one point.")
     if chunk is None:
         chunk = count
-    if isinstance(chunk, bool) or not isinstance(chunk, int) or chunk < 1:
-        raise InputError(f"chunk must be a whole number of rows, 1 or more; got {chunk!r}.")
+    chunk = whole_number(chunk, "chunk")
     total: Any = 0.0
     with in_chunks(count if chunk < count else 0):
         for slices in zip(*(t.split(chunk) for t in tensors), strict=True):

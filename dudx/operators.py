@@ -214,9 +214,7 @@ def Along(v: Tensor, order: int = 1) -> Operator:
     if not isinstance(v, Tensor) or v.ndim != 2 or not v.is_floating_point():
         got = f"a tensor of shape {tuple(v.shape)} and {v.dtype}" if isinstance(v, Tensor) else type(v).__name__
         raise InputError(f"Along takes a floating-point tensor of shape (B, d), a vector per point; got {got}.")
-    if isinstance(order, bool) or not isinstance(order, numbers.Integral) or order < 1:
-        raise InputError(f"The order of Along must be a whole number, 1 or more; got {order!r}.")
-    return Operator({Directional(v, int(order)): 1.0})
+    return Operator({Directional(v, errors.whole_number(order, "The order of Along")): 1.0})
 
 
 def Second(a: Any) -> Operator:
@@ -335,8 +333,7 @@ def random_laplacian(x: Tensor, samples: int = 1, kind: str = "axes", generator:
     x = tensor_checks.points(x)
     errors.one_of(kind, ("axes", "dense"), "kind")
     count, dimensions = x.shape
-    if isinstance(samples, bool) or not isinstance(samples, int) or samples < 1:
-        raise InputError(f"samples must be a whole number, 1 or more; got {samples!r}.")
+    errors.whole_number(samples, "samples")
     if kind == "axes" and samples > dimensions:
         raise InputError(f"There are only {dimensions} different axes to draw; got samples = {samples}.")
     device = x.device if generator is None else generator.device

@@ -16,7 +16,7 @@ from dudx.coupling.mixing_detection import ROWS, MixingModule, mixing_modules, r
 from dudx.diagnose.hazards import Hazard, hazards
 from dudx.diagnose.measured_errors import ErrorMeasurement, RelativeError, reason
 from dudx.engines.taylor.taylor_engine import Taylor
-from dudx.errors import DudxError, InputError, SlowRuleWarning
+from dudx.errors import DudxError, InputError, SlowRuleWarning, whole_number
 from dudx.network import model_checks
 from dudx.network.coupling_check import coupled
 from dudx.network.model_checks import Model
@@ -127,8 +127,7 @@ def explain(model: Model, x: Tensor, points: int = 128) -> Explanation:
     model = model_checks.model(getattr(model, "_orig_mod", model), x)  # a compiled module cannot be looked into
     if x.is_meta:
         raise InputError("The meta device holds no values, so nothing can be measured; use real points.")
-    if isinstance(points, bool) or not isinstance(points, int) or points < 2:
-        raise InputError(f"points must be a whole number, 2 or more; got {points!r}.")
+    points = whole_number(points, "points", at_least=2)
     rows, still = probe_batch(model, x, ROWS, ROWS)
     with without_graph(model, rows), sandboxed_if_random(model, rows) as numbers:
         return _examined(model, x, points, rows, still, numbers)

@@ -20,7 +20,7 @@ from torch import Tensor
 from torch.autograd.graph import GradientEdge
 
 from dudx.backend.fused_kernels import is_fused_norm
-from dudx.errors import InputError, first_line
+from dudx.errors import first_line, whole_number
 
 _KINKED = ("Relu", "Threshold", "LeakyRelu", "Hardtanh", "Prelu", "RreluWithNoise", "Hardshrink", "Softshrink")
 #: Where the order of a derivative is noted, at the node of the graph that computes it.
@@ -75,8 +75,7 @@ class Watch:
     unseen: dict[tuple[str, int], str] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        if isinstance(self.calls, bool) or not isinstance(self.calls, int) or self.calls < 1:
-            raise InputError(f"calls must be a whole number, 1 or more; got {self.calls!r}.")
+        self.calls = whole_number(self.calls, "calls")
         self._lock, self._inside = threading.Lock(), threading.local()
         self._replaced: list[tuple[Any, str]] = []
 

@@ -14,7 +14,7 @@ from dudx.backend.differentiable_kernels import differentiable_kernels
 from dudx.engines.autodiff import reverse_derivatives
 from dudx.engines.autograd_graph import refuse_what_is_hidden
 from dudx.engines.interface import Engine, in_common_format
-from dudx.errors import InputError, UnsupportedError
+from dudx.errors import UnsupportedError
 from dudx.network import model_checks
 from dudx.network.model_checks import Model
 from dudx.network.sandbox import untracked_statistics
@@ -51,8 +51,8 @@ class PerSampleAD(Engine):
 
     def __post_init__(self) -> None:
         errors.one_of(self.method, ("vectorised", "loop"), "method")
-        if self.chunk is not None and (not isinstance(self.chunk, int) or self.chunk < 1):
-            raise InputError(f"chunk must be a whole number, 1 or more; got {self.chunk!r}.")
+        if self.chunk is not None:
+            errors.whole_number(self.chunk, "chunk")
 
     def derivatives(self, model: Model, x: Tensor, operators: Sequence[Operator]) -> list[Tensor]:
         if transforms_active():

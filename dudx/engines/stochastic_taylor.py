@@ -15,7 +15,7 @@ from torch import Generator, Tensor
 from dudx.engines.first_use import sound_derivatives
 from dudx.engines.interface import Engine, Prepared, RowsPerPoint
 from dudx.engines.taylor.taylor_engine import Taylor
-from dudx.errors import InputError
+from dudx.errors import InputError, whole_number
 from dudx.network.model_checks import Model
 from dudx.operators import Directional, Operator, Partial, Term, fitting
 
@@ -198,9 +198,3 @@ def polarisation(pattern: Pattern) -> tuple[tuple[tuple[Fraction, ...], Fraction
             mixture, weight = tuple(-part for part in mixture), weight * (-1) ** order
         weights[mixture] = weights.get(mixture, Fraction(0)) + weight
     return tuple((mixture, weight) for mixture, weight in weights.items() if weight)
-
-
-def whole_number(value: object, name: str) -> None:
-    """Refuse what is not a whole number, 1 or more."""
-    if isinstance(value, bool) or not isinstance(value, int) or value < 1:
-        raise InputError(f"{name} must be a whole number, 1 or more; got {value!r}.")

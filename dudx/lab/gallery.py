@@ -146,12 +146,8 @@ def lines_of(path: Path) -> int:
 def _line(row: dict[str, Any]) -> str:
     if "failed" in row:
         return f"{row['name']}: failed, {row['failed']}"
-    found = f"error {percent(row['error'])}, estimated {_percent(row['estimate'])}"
+    found = f"error {percent(row['error'])}, estimated {percent(row['estimate'])}"
     return f"{row['name']}: {found}, {row['cpu_seconds']:.0f} CPU seconds"
-
-
-def _percent(value: float | None) -> str:
-    return "-" if value is None else percent(value)
 
 
 def write_table(folder: Path, out: Path) -> list[dict[str, Any]]:
@@ -191,6 +187,6 @@ def _cells(row: dict[str, Any], note: str) -> str:
     notes += [f"{key} off by {percent(value)}" for key, value in row.get("unknowns_errors", {}).items()]
     notes += [note] if note else []
     return (
-        f"| [{row['title']}]({row['name']}.png) | {percent(row['error'])} | {_percent(row['estimate'])} | "
+        f"| [{row['title']}]({row['name']}.png) | {percent(row['error'])} | {percent(row['estimate'])} | "
         f"{row['cpu_seconds']:.0f} | {row['lines']} | {', '.join(notes)} |"
     )

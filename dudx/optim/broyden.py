@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from dudx.backend.line_search import strong_wolfe
-from dudx.errors import InputError
+from dudx.errors import InputError, whole_number
 
 #: A change of the gradient along a step that is no larger than this share of the two's lengths says nothing.
 _CURVATURE = 1e-10
@@ -52,8 +52,7 @@ class SelfScaledBroyden(torch.optim.Optimizer):
     """
 
     def __init__(self, params: Iterable[Tensor], lr: float = 1.0, max_iter: int = 20):
-        if isinstance(max_iter, bool) or not isinstance(max_iter, int) or max_iter < 1:
-            raise InputError(f"max_iter must be a whole number, 1 or more; got {max_iter!r}.")
+        max_iter = whole_number(max_iter, "max_iter")
         if not 0 < lr < math.inf:
             raise InputError(f"The first length of a line search must be positive and finite; got {lr!r}.")
         super().__init__(params, {"lr": lr, "max_iter": max_iter})

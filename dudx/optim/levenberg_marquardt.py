@@ -85,8 +85,7 @@ class LevenbergMarquardt:
         if isinstance(memory, bool) or not isinstance(memory, int | float) or not 0 <= memory < 1:
             raise InputError(f"The memory is the share of the past that is kept, from 0 to below 1; got {memory!r}.")
         for name, number in (("tries", tries), ("iterations", iterations), ("dense", dense)):
-            if isinstance(number, bool) or not isinstance(number, int) or number < 1:
-                raise InputError(f"{name} must be a whole number, 1 or more; got {number!r}.")
+            errors.whole_number(number, name)
         errors.one_of(solver, ("auto", "normal", "kernel", "free"), "solver")
         self._sizes = [parameter.numel() for parameter in self.parameters]
         if reduce is not None and solver == "kernel":

@@ -13,7 +13,7 @@ from torch import Generator, Tensor
 
 from dudx.backend import tensor_checks
 from dudx.engines.nodal.nodal_engine import Axes, Nodal, refused, same_points
-from dudx.errors import InputError, UnsupportedError
+from dudx.errors import InputError, UnsupportedError, whole_number
 from dudx.network.chunking import chunked_rows
 
 #: How many rows of distances, or systems of equations, are held at once.
@@ -64,8 +64,7 @@ class Cloud(Nodal):
         return cls(degree=accuracy + 1)  # a second derivative then has that accuracy
 
     def __post_init__(self) -> None:
-        if isinstance(self.degree, bool) or not isinstance(self.degree, int) or self.degree < 1:
-            raise InputError(f"The degree of a Cloud must be a whole number, 1 or more; got {self.degree!r}.")
+        whole_number(self.degree, "The degree of a Cloud")
         if self.points is not None:
             object.__setattr__(self, "points", tensor_checks.points(self.points).detach().clone())
             self._count(self.points)

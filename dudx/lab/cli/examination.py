@@ -12,7 +12,7 @@ from torch import nn
 
 from dudx.diagnose.explanation import Explanation, explain
 from dudx.diagnose.script_watch import Watch, watch
-from dudx.errors import DudxError, InputError
+from dudx.errors import DudxError, InputError, whole_number
 from dudx.lab.lookup import look_up, said
 from dudx.lab.run.networks import networks
 from dudx.lab.run.preflight import refuse_beyond_memory
@@ -23,8 +23,8 @@ def examine(
 ) -> Explanation:
     """The explanation of a network at random points between `low` and `high` in every variable."""
     for what, number in (("points", points), ("inputs", inputs)):
-        if number is not None and number < 1:
-            raise InputError(f"--{what} must be 1 or more; got {number}.")
+        if number is not None:
+            whole_number(number, f"--{what}")
     refuse_beyond_memory(f"--points {points}", 64 * points * (inputs or 1))
     if inputs is not None and name in networks():
         refuse_beyond_memory(f"--inputs {inputs}", 4 * 64 * inputs)

@@ -61,9 +61,11 @@ def train(
 
 
 def _show_result(result: dict[str, Any], out: Path, pictures: list[Path]) -> None:
+    from dudx.lab.run.metrics import percent
+
     table = ScreenTable(title=f"{result['problem']} with {result['engine']}, {result['status']}", show_header=False)
     for key, value in (
-        ("relative L2", _percent(result["l2_relative"])),
+        ("relative L2", percent(result["l2_relative"])),
         *([("estimated", _estimated(result["estimate"]))] if "estimate" in result else []),
         ("SMAPE", "-" if result["smape"] is None else f"{result['smape']:.2f} %"),
         ("max error", "-" if result["max_error"] is None else f"{result['max_error']:.2g}"),
@@ -80,13 +82,9 @@ def _show_result(result: dict[str, Any], out: Path, pictures: list[Path]) -> Non
 
 
 def _estimated(found: dict[str, Any] | None) -> str:
-    return "not for networks whose samples influence each other" if found is None else _percent(found["relative_l2"])
-
-
-def _percent(value: float | None) -> str:
     from dudx.lab.run.metrics import percent
 
-    return "-" if value is None else percent(value)
+    return "not for networks whose samples influence each other" if found is None else percent(found["relative_l2"])
 
 
 @app.command()

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from dudx.errors import InputError
+from dudx.errors import whole_number
 from dudx.lab.features.feature import Feature, axes_given, positive
 
 
@@ -25,8 +25,7 @@ class Fourier(Feature):
 
     def __init__(self, axes: int | Sequence[int], waves: int = 16, scale: float = 1.0, seed: int = 0):
         super().__init__()
-        if isinstance(waves, bool) or not isinstance(waves, int) or waves < 1:
-            raise InputError(f"The number of waves is 1 or more; got {waves!r}.")
+        waves = whole_number(waves, "waves")
         self.axes, self.columns = axes_given(axes), 2 * waves
         drawn = torch.randn(len(self.axes), waves, generator=torch.Generator().manual_seed(seed))
         self.register_buffer("frequencies", (positive(scale, "scale") * drawn).to(torch.get_default_dtype()))

@@ -7,7 +7,7 @@ import math
 import torch
 from torch import Tensor
 
-from dudx.errors import InputError
+from dudx.errors import whole_number
 from dudx.lab.features.feature import Feature, column, positive
 
 
@@ -23,8 +23,7 @@ class Periodic(Feature):
 
     def __init__(self, axis: int, period: float, harmonics: int = 1, even: bool = False):
         super().__init__()
-        if isinstance(harmonics, bool) or not isinstance(harmonics, int) or harmonics < 1:
-            raise InputError(f"The number of harmonics is 1 or more; got {harmonics!r}.")
+        harmonics = whole_number(harmonics, "harmonics")
         self.axis, self.period, self.harmonics, self.even = axis, positive(period, "period"), harmonics, even
         self.columns = harmonics * (1 if even else 2)
 

@@ -102,7 +102,7 @@ def _section(heading: str, figure: Figure) -> str:
 def _rows(solution: Solved) -> str:
     result: dict[str, Any] = dict(solution.result)
     shown = {
-        "estimated relative error": "-" if solution.estimate is None else percent(solution.estimate),
+        "estimated relative error": percent(solution.estimate),
         "optimizer steps": result.get("epochs"),
         "CPU seconds": f"{result.get('cpu_seconds', 0.0):.1f}",
         "time windows": len(result.get("windows", ())) or 1,

@@ -10,6 +10,7 @@ from rich.console import Console
 from rich.markup import escape
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
+from dudx.lab.run.metrics import percent
 from dudx.lab.sweep.sweep_run import Outcome
 
 
@@ -61,4 +62,4 @@ def _told(outcome: Outcome) -> str:
     if outcome.reason is not None:
         return f"{outcome.status}: {outcome.reason}"
     error = (outcome.result or {}).get("l2_relative")
-    return outcome.status if error is None else f"{outcome.status}  L2 {100 * error:.2f} %"
+    return outcome.status if error is None else f"{outcome.status}  L2 {percent(error)}"

@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 
 from dudx import errors
-from dudx.errors import InputError
+from dudx.errors import InputError, whole_number
 from dudx.operators import Directional
 from dudx.residual.chain_rule import Elsewhere
 from dudx.residual.linear_expression import NOTHING
@@ -36,7 +36,7 @@ class Integrals:
         multiplies with a function of the point and of the node, and `of=lambda u: u**2` integrates a function of the
         values.
         """
-        return self._elsewhere(_integral(self, bounds, _whole(nodes), kernel, of))
+        return self._elsewhere(_integral(self, bounds, whole_number(nodes, "nodes"), kernel, of))
 
     def caputo(
         self, name: str, alpha: float, start: float = 0.0, nodes: int = 64, method: str = "l1", grading: float = 1.0
@@ -51,7 +51,7 @@ class Integrals:
         field = self.d(*[name] * int(whole)) if whole else self
         if not part:
             return field
-        how = (_number(start, "start="), _whole(nodes), method, errors.positive_step(grading, "grading"))
+        how = (_number(start, "start="), whole_number(nodes, "nodes"), method, errors.positive_step(grading, "grading"))
         return self._elsewhere(_caputo(field, name, part, *how))
 
     def fractional_laplacian(self, name: str, alpha: float, within: tuple[float, float], nodes: int = 64) -> Any:
@@ -63,7 +63,9 @@ class Integrals:
         if not _number(low, "within=") < _number(high, "within="):
             raise InputError(f"The interval within= goes from a number to a larger one; got {within!r}.")
         order = _order(alpha, highest=2)
-        return self._elsewhere(_fractional_laplacian(self, name, order, (float(low), float(high)), _whole(nodes)))
+        return self._elsewhere(
+            _fractional_laplacian(self, name, order, (float(low), float(high)), whole_number(nodes, "nodes"))
+        )
 
     def _elsewhere(self, value: Tensor) -> Any:
         again: Any = type(self)
@@ -182,13 +184,6 @@ def _number(value: Any, what: str) -> float:
     if not math.isfinite(number):
         raise InputError(f"{what} takes finite numbers; got {value!r}.")
     return number
-
-
-def _whole(nodes: object) -> int:
-    """How many nodes there are along an axis."""
-    if isinstance(nodes, bool) or not isinstance(nodes, int) or nodes < 1:
-        raise InputError(f"nodes must be a whole number, 1 or more; got {nodes!r}.")
-    return nodes
 
 
 def _order(alpha: object, highest: float | None = None) -> float:
