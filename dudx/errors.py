@@ -103,6 +103,20 @@ class KinkWarning(UserWarning):
     """
 
 
+class NotFiniteWarning(UserWarning):
+    """Derivatives are infinite or NaN at finite points. Checked when an engine first evaluates a network.
+
+    >>> import warnings
+    >>> def bell(x):
+    ...     return torch.exp(-torch.linalg.vector_norm(x, dim=1, keepdim=True) ** 2)  # the norm has no derivative at 0
+    >>> with warnings.catch_warnings(record=True) as seen:
+    ...     warnings.simplefilter("always")
+    ...     laplacian = dudx.evaluate(bell, torch.zeros(1, 2), dudx.Laplacian(), dudx.Taylor())
+    >>> [warning.category.__name__ for warning in seen]
+    ['NotFiniteWarning']
+    """
+
+
 class SlowRuleWarning(UserWarning):
     """Taylor takes torch's own derivatives of a function that it has no rule for: exact, but slower. Said once each.
 

@@ -1,4 +1,4 @@
-"""Kernels that can be differentiated as often as one likes, for the engines that differentiate automatically."""
+"""Replacement of fused kernels by kernels that automatic differentiation handles to any order."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ from dudx.backend.active_modes import modes_active
 
 
 def differentiable_kernels(tracking: bool = True) -> AbstractContextManager[Any]:
-    """Run attention and normalisation on kernels that any number of derivatives can be taken of.
+    """Return a context in which attention and normalisation run in elementary arithmetic.
 
-    The fused attention kernels refuse a second derivative, the fused normalisations get some silently wrong.
+    Fused attention has no second derivative; fused normalisations have silently wrong ones (see `fused_kernels`).
 
     Args:
         tracking: let normalisations by the batch update their running statistics.
@@ -29,10 +29,9 @@ def differentiable_kernels(tracking: bool = True) -> AbstractContextManager[Any]
 
 
 class SlowAttention(TorchFunctionMode):
-    """Keeps `nn.MultiheadAttention` and the transformer layers from kernels that cannot be looked into.
+    """Keep `nn.MultiheadAttention` and transformer layers from their fused fast path.
 
-    They take these only where no mode looks on, so that looking on is enough; torch's own switch would be set for
-    every thread.
+    They use it only if no mode is active, so that any mode is enough. Torch's own switch would affect all threads.
     """
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
@@ -40,7 +39,7 @@ class SlowAttention(TorchFunctionMode):
 
 
 def called(function: Any, args: Any, kwargs: Any) -> Any:
-    """A torch function as it is without this mode; methods of Tensor would refuse what only follows torch, as jets."""
+    """Call a torch function; on jets through their own dispatch, since methods of Tensor reject other classes."""
     for given in args:
         if is_jet(given):
             if modes_active():
@@ -50,16 +49,16 @@ def called(function: Any, args: Any, kwargs: Any) -> Any:
 
 
 class WrittenOut(TorchFunctionMode):
-    """Normalisations and attention in terms of arithmetic; all else as always.
+    """Mode that writes normalisations and attention out in elementary arithmetic.
 
     Args:
-        tracking: whether batch norm updates its running statistics.
+        tracking: let batch norm update its running statistics.
     """
 
     def __init__(self, tracking: bool = True):
         super().__init__()
         self.tracking = tracking
-        #: Whether batch norm was given statistics to update.
+        #: True once a batch norm with running statistics has run.
         self.tracked = False
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
@@ -73,7 +72,7 @@ class WrittenOut(TorchFunctionMode):
         self, input: Any, running_mean: Any, running_var: Any, weight: Any = None, bias: Any = None,
         training: bool = False, momentum: float = 0.1, eps: float = 1e-5,
     ) -> Any:  # fmt: skip
-        if not training:  # an affine map, which the fused kernel gets right
+        if not training:  # an affine map, for which the fused kernel is right
             return F.batch_norm(input, running_mean, running_var, weight, bias, training, momentum, eps)
         self.tracked = self.tracked or running_mean is not None
         running_mean, running_var = (running_mean, running_var) if self.tracking else (None, None)
@@ -84,13 +83,13 @@ _ATTENTION = inspect.signature(F.multi_head_attention_forward)
 
 
 def _multi_head_attention(*args: Any, **kwargs: Any) -> Any:
-    """What `nn.MultiheadAttention` calls: torch takes no fused kernel where the weights are asked for."""
+    """Run `F.multi_head_attention_forward` with weights requested, for which torch uses no fused kernel."""
     given = _ATTENTION.bind(*args, **kwargs)
     given.apply_defaults()
     named = given.arguments
     if is_jet(named["query"]) or named["need_weights"]:
         return called(F.multi_head_attention_forward, args, kwargs)
-    if named["is_causal"] and named["key_padding_mask"] is None:  # as in torch, this hint counts more than the mask
+    if named["is_causal"] and named["key_padding_mask"] is None:  # as in torch, it overrides the mask
         later = torch.ones_like(named["attn_mask"], dtype=torch.bool).triu(1)
         named = {**named, "attn_mask": later, "is_causal": False}
     attended, _ = F.multi_head_attention_forward(**{**named, "need_weights": True})
@@ -98,7 +97,7 @@ def _multi_head_attention(*args: Any, **kwargs: Any) -> Any:
 
 
 def _attention(query: Any, *args: Any, **kwargs: Any) -> Any:
-    """What `F.scaled_dot_product_attention` computes; with dropout or fewer heads it is left to torch."""
+    """Run `F.scaled_dot_product_attention`; with dropout or grouped queries by torch's own kernel."""
     written_out = (
         inspect.signature(attention_layers.scaled_dot_product_attention).bind(query, *args, **kwargs).arguments
     )
@@ -108,14 +107,14 @@ def _attention(query: Any, *args: Any, **kwargs: Any) -> Any:
 
 
 def _native_layer_norm(x: Any, shape: Any, weight: Any, bias: Any, eps: float) -> Any:
-    """The kernel called by its own name, which also returns the mean and the inverse deviation."""
+    """Run `torch.native_layer_norm`, which also returns the mean and the inverse deviation."""
     axes = tuple(range(-len(shape), 0))
     mean, variance = x.mean(axes, keepdim=True), x.var(axes, correction=0, keepdim=True)
     return norm_layers.layer_norm(x, shape, weight, bias, eps), mean, torch.rsqrt(variance + eps)
 
 
 def is_jet(value: object) -> bool:
-    """Whether it follows torch without being a tensor."""
+    """Return True for an object that implements torch functions without being a tensor."""
     return hasattr(value, "__torch_function__") and not isinstance(value, Tensor)
 
 

@@ -16,9 +16,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from dudx.backend.tensor_checks import readable
 from dudx.engines.crosscheck import Trial, refusal, some_of
 from dudx.engines.interface import Engine
-from dudx.errors import KinkWarning, UnsupportedError
+from dudx.errors import KinkWarning, NotFiniteWarning, UnsupportedError
 from dudx.network import model_checks
 from dudx.network.batch_bound import BatchBound, Pointwise, samples_of
 from dudx.network.chunking import chunked_rows
@@ -180,6 +181,7 @@ def _by_code(engine: Engine, model: Model, x: Tensor, operators: Sequence[Operat
     if wrong is not None:
         raise refusal(wrong, engine)
     _warn_of_kinks(model, observed, order)
+    _warn_if_not_finite(results)
     return results
 
 
@@ -338,3 +340,19 @@ def _warn_of_kinks(model: Model, observed: FunctionMonitor, order: int) -> None:
         KinkWarning,
         stacklevel=6,
     )
+
+
+def _warn_if_not_finite(results: Sequence[Tensor]) -> None:
+    """Warn of derivatives that are not finite. The points are finite, as `evaluate` has checked."""
+    for result in results:
+        if not readable(result) or bool(torch.isfinite(result).all()):
+            continue
+        bad = (~torch.isfinite(result)).any(1).nonzero().flatten()
+        warnings.warn(
+            f"The derivatives are not finite at {len(bad)} of {len(result)} points (the first is row {int(bad[0])}), "
+            "where a function in the network has none, such as sqrt or a norm at 0. Write the function without it, "
+            "(x * x).sum(1) for the square of a norm, or move these points.",
+            NotFiniteWarning,
+            stacklevel=6,
+        )
+        return

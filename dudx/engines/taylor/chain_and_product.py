@@ -1,4 +1,4 @@
-"""The two laws by which jets pass through functions: the chain rule and the product rule, of all orders."""
+"""Propagation of jets through functions: the chain rule and the product rule, of all orders."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from dudx.engines.taylor.symbols import Product
 
 
 class _Separated:
-    """The streams taken apart at once: the gradient of that is put together once, that of indexing for each index."""
+    """The streams of a jet as single tensors, split in one operation: autograd joins their gradients in one too."""
 
     def __init__(self, layout: Layout, streams: Tensor):
         self.first, *self.higher = streams.split([layout.unmixed, *[1] * (layout.streams - layout.unmixed)])
         self._each: tuple[Tensor, ...] | None = None
 
     def __getitem__(self, number: int) -> Tensor:
-        """One stream."""
+        """Return one stream."""
         n = len(self.first)
         if number >= n:
             return self.higher[number - n][0]
@@ -30,7 +30,7 @@ class _Separated:
 
 
 def compose(jet: Jet, derivatives: Sequence[Tensor]) -> Jet:
-    """φ(u) from φ(u), φ'(u), φ''(u), …, elementwise: the chain rule of all orders (Faà di Bruno)."""
+    """Return the jet of φ(u), elementwise, from φ(u), φ'(u), φ''(u), …: the chain rule of all orders (Faà di Bruno)."""
     layout = jet.layout
     s = _Separated(layout, jet.streams)
     known: dict[tuple[int, ...], Tensor] = {}
@@ -38,7 +38,7 @@ def compose(jet: Jet, derivatives: Sequence[Tensor]) -> Jet:
     for stream, mixing in zip(s.higher, layout.mixing[layout.unmixed :], strict=True):
         total = derivatives[1] * stream
         for derivative, products in zip(derivatives[2:], mixing, strict=False):
-            if len(products) == 1:  # its coefficient goes into the product that is taken anyway
+            if len(products) == 1:  # addcmul multiplies by the coefficient at no cost
                 ((coefficient, factors),) = products
                 total = addcmul(total, derivative, _multiplied(s, factors, known), value=coefficient)
             elif products:
@@ -48,14 +48,14 @@ def compose(jet: Jet, derivatives: Sequence[Tensor]) -> Jet:
 
 
 def _combination(streams: _Separated, products: Sequence[Product], known: dict[tuple[int, ...], Tensor]) -> Tensor:
-    """Σ coefficient · product of streams; if it is the sum of all first derivatives' squares, that is one reduction.
+    """Return Σ coefficient · product of streams; a sum of the squares of all first derivatives is one reduction.
 
-    Products that have been computed are known by their factors, and what is computed here is added.
+    `known` holds products computed so far, by their factors, and is extended.
     """
     coefficient = products[0].coefficient
     total: Any = None
     if len(products) > 1 and products == tuple(Product(coefficient, (i, i)) for i in range(len(streams.first))):
-        # Not square(): twice the first derivatives would be kept for its gradient, beside themselves.
+        # Not square(), which would save another tensor for the backward pass.
         total = (streams.first * streams.first).sum(0)
         return total if coefficient == 1 else coefficient * total
     for coefficient, factors in products:
@@ -74,16 +74,20 @@ def _multiplied(streams: _Separated, factors: tuple[int, ...], known: dict[tuple
 
 
 def product(multiply: Callable[[Tensor, Tensor], Tensor], a: Jet, b: Jet, stacked: Callable[..., Tensor]) -> Jet:
-    """A bilinear function of two jets: the product rule of all orders (Leibniz).
+    """Return the jet of a bilinear function of two jets: the product rule of all orders (Leibniz).
 
-    `multiply` takes two tensors; `stacked(a, b)` does the same for a stack of tensors on either side (or both).
+    Args:
+        multiply: the function of two tensors.
+        a: the first jet.
+        b: the second jet.
+        stacked: stacked(x, y, side) applies the function to a stack of tensors on side 0 or 1.
     """
     layout = a.layout
     s, t = _Separated(layout, a.streams), _Separated(layout, b.streams)
     both = _Separated(layout, stacked(a.streams, b.value, 0) + stacked(a.value, b.streams, 1))
     parts = [both.first] if layout.unmixed else []
     for total, mixing in zip(both.higher, layout.mixing[layout.unmixed :], strict=True):
-        # The chain rule's products of two streams, for φ(u) = u²/2, with a factor from either side.
+        # Products as in the chain rule of φ(u) = u²/2, with one factor from each jet.
         for coefficient, (i, j) in mixing[0]:
             cross = multiply(s[i], t[j])
             cross = 2 * cross if i == j else cross + multiply(s[j], t[i])

@@ -114,7 +114,11 @@ class Directional:
                     ((f * _weights(f)).sum().abs() for f in attached), torch.zeros((), device=found[0].device)
                 )
                 of = [*point, *(stack for vector in probe for stack in vector)]
-                slopes = torch.autograd.grad(weighted, of, materialize_grads=True) if attached else ()
+                slopes = (
+                    torch.autograd.grad(weighted, of, materialize_grads=True)
+                    if attached
+                    else [torch.zeros_like(tensor) for tensor in of]
+                )
                 return [*(f.detach() for f in found), *slopes], ""
         except (DudxError, torch.cuda.OutOfMemoryError):
             raise

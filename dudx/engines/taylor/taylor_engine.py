@@ -1,4 +1,4 @@
-"""Exact forward propagation of truncated Taylor series, through the unchanged module."""
+"""Engine that propagates derivatives forward together with the values (Taylor mode)."""
 
 from __future__ import annotations
 
@@ -29,10 +29,10 @@ list(modules_in("dudx.engines.taylor.rules"))  # importing them fills the table
 
 @dataclass(frozen=True)
 class Taylor(Engine):
-    """Derivatives carried forward beside the values, exact for any order, through any function torch can differentiate.
+    """Forward-mode differentiation in one pass. Exact, any order, through any function torch can differentiate.
 
-    As few derivatives as can be pass through the network together, an operator as one of them: Burgers' residual takes
-    three streams with the value, the Laplacian in d variables d + 2, the biharmonic operator in the plane nine.
+    The fewest possible derivatives are propagated, with each operator as one of them. Including the value, Burgers'
+    residual takes four streams, the Laplacian in d variables d + 2, the biharmonic operator in the plane nine.
 
     Example:
         >>> x = torch.rand(10, 1, dtype=torch.float64)
@@ -74,7 +74,7 @@ class Taylor(Engine):
 
 @dataclass(frozen=True)
 class _Seed:
-    """Where a stream starts: constant · x, plus multiples of the per-point vectors given."""
+    """Initial value of a stream: constant · x plus multiples of per-point vectors."""
 
     constant: tuple[float, ...]
     vectors: tuple[tuple[int, float], ...] = ()
@@ -82,7 +82,7 @@ class _Seed:
 
 @dataclass(frozen=True)
 class _Reading:
-    """How an operator is read off: multiples of streams, by number, and of the value."""
+    """An operator as a sum of multiples of streams, by number, and of the value."""
 
     streams: tuple[tuple[int, float], ...]
     value: float
@@ -90,7 +90,7 @@ class _Reading:
 
 @dataclass(frozen=True)
 class _Plan:
-    """Which streams a request takes, where they start, and how the operators are read off them."""
+    """Streams of a request, their initial values, and how the operators are computed from them."""
 
     layout: Layout
     seeds: tuple[_Seed, ...]
@@ -101,12 +101,12 @@ class _Plan:
 
     @cached_property
     def _hash(self) -> int:
-        """Computed once: a plan in many variables is long, and it is the key of every call."""
+        """Hash computed once: a plan in many variables is long, and every call uses it as a key."""
         return hash((self.layout, self.seeds, self.readings))
 
     @lru_cache(maxsize=8)  # noqa: B019  (plans are cached for good themselves)
     def constants(self, dtype: torch.dtype, device: torch.device) -> Tensor:
-        """The constant part of the seeds, (streams, d): data, as a compiled graph would drown in it."""
+        """Return the constant part of the seeds, (streams, d), as data: as constants it would bloat compiled graphs."""
         with lasting_constants():
             return torch.tensor([seed.constant for seed in self.seeds], dtype=dtype, device=device)
 
@@ -120,13 +120,13 @@ class _Plan:
             jet,  # type: ignore[arg-type]
             kinds=(Jet, Tensor),
         )
-        if isinstance(u, Tensor):  # a constant: nothing in it depends on x
+        if isinstance(u, Tensor):  # the output does not depend on x
             u = constant(jet, u)
         results = [self._read(reading, u) for reading in self.readings]
         return results if u.dtype == x.dtype else in_common_format(results, x.dtype, u.dtype)
 
     def _streams(self, x: Tensor, constants: Tensor, *vectors: Tensor) -> Tensor:
-        # A stream that is the same at every point has one row, which broadcasts until a nonlinearity mixes with it.
+        # A stream that is equal at every point has one row, which broadcasts until a nonlinear function mixes streams.
         start = constants.unsqueeze(1)
         if not any(seed.vectors for seed in self.seeds):
             return start

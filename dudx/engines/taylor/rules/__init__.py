@@ -1,1 +1,1 @@
-"""What each torch function does to a jet."""
+"""Rules of the Taylor engine for the functions of torch."""

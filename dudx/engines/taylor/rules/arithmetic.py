@@ -1,4 +1,4 @@
-"""Sums, and what multiplies each number by itself: broadcasting may add axes, which come after that of streams."""
+"""Sums and elementwise products. Axes that broadcasting adds come after the axis of streams."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def add(a: Any, b: Any, *, alpha: float = 1) -> Jet:
 
 
 def aligned(jet: Jet, like: Tensor) -> Tensor:
-    """The streams with as many axes as a result that broadcasting may give more axes than the jet has, and its type."""
+    """Return the streams with the dtype and the number of axes of a result, which broadcasting may have increased."""
     missing = like.ndim - jet.ndim
     streams = jet.streams
     if streams.dtype != like.dtype:
@@ -57,7 +57,7 @@ def mul(a: Any, b: Any) -> Jet:
 
 
 def with_axes(jet: Jet, ndim: int) -> Jet:
-    """The same jet with leading axes of length 1, as broadcasting would add them."""
+    """Return the jet with leading axes of length 1, as broadcasting adds them."""
     missing = ndim - jet.ndim
     if missing <= 0:
         return jet

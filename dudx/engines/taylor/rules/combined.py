@@ -1,4 +1,4 @@
-"""Functions that are a line in terms of others that have rules."""
+"""Functions that are written in terms of functions with rules."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ from dudx.engines.taylor.rules.matrix_products import bilinear
 
 @taylor_rule(torch.atan2, torch.arctan2, Tensor.atan2, Tensor.arctan2)
 def atan2(y: Any, x: Any) -> Jet:
-    """The angle at the values plus the one that is turned from there, which is small: a plain arctangent."""
+    """Compute the angle of the values plus the arctangent of the rotation from there, which is 0 at the values."""
     y0, x0 = (side.value if is_jet(side) else side for side in (y, x))
     turned = (y * x0 - x * y0) / (x * x0 + y * y0)
     slopes: list[Any] = [torch.atan2(y0, x0)]
     one = torch.ones_like(turned.value)
-    for order in range(1, turned.layout.top + 1):  # those of the arctangent at zero: 1, 0, -2, 0, 24, …
+    for order in range(1, turned.layout.top + 1):  # derivatives of the arctangent at 0: 1, 0, -2, 0, 24, …
         sign = (-1) ** (order // 2)
         slopes.append(one * (sign * math.factorial(order - 1)) if order % 2 else 0 * one)
     return compose(turned, slopes)
@@ -47,7 +47,7 @@ def addcdiv(x: Any, a: Any, b: Any, *, value: float = 1) -> Any:
 
 @taylor_rule(torch.logaddexp, Tensor.logaddexp)
 def logaddexp(a: Any, b: Any) -> Any:
-    # One of the two exponentials is 1, whichever is the larger.
+    # Subtract the larger argument, so that neither exponential overflows.
     top = torch.maximum(*(side.value.detach() if is_jet(side) else side.detach() for side in (a, b)))
     return torch.log(torch.exp(a - top) + torch.exp(b - top)) + top
 
@@ -111,7 +111,7 @@ def fmod(a: Any, b: Any) -> Any:
 
 @taylor_rule(F.embedding)
 def embedding(x: Any, weight: Any, *args: Any, **kwargs: Any) -> Any:
-    """Rows of a table that is itself a jet: which rows are taken is constant."""
+    """Return rows of a table that is a jet; the row numbers are constant."""
     if is_jet(x):
         raise NotCoveredError
     return linear(lambda table: F.embedding(x, table, *args, **kwargs))(weight)
@@ -124,7 +124,7 @@ def hardsigmoid(x: Any, inplace: bool = False) -> Any:
 
 @taylor_rule(torch.copysign, Tensor.copysign)
 def copysign(a: Any, b: Any) -> Any:
-    """The size of one number with the sign of another, which moves in jumps."""
+    """Return |a| with the sign of b, which is piecewise constant."""
     if not is_jet(a):
         raise NotCoveredError
     return torch.abs(a) * torch.copysign(torch.ones_like(a.value), b.value if is_jet(b) else b)

@@ -1,4 +1,4 @@
-"""Elementwise functions on jets, each given by its derivatives: the chain rule does the rest."""
+"""Elementwise functions on jets, each given by its value and derivatives."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from dudx.engines.taylor.rules.arithmetic import mul, with_axes
 
 
 def polynomials(first: Sequence[float], orders: int) -> list[list[float]]:
-    """For y' = P(y): the polynomials that give y', y'', … in terms of y, by y⁽ⁿ⁺¹⁾ = (d/dy of the last) · P."""
+    """Return the polynomials in y that equal y', y'', … if y' = P(y): y⁽ⁿ⁺¹⁾ = (d/dy y⁽ⁿ⁾) · P."""
     found = [list(first)]
     for _ in range(orders - 1):
         slope = [i * c for i, c in enumerate(found[-1])][1:]
@@ -31,7 +31,7 @@ def polynomials(first: Sequence[float], orders: int) -> list[list[float]]:
 
 
 def horner(coefficients: Sequence[float], y: Tensor) -> Tensor:
-    """The polynomial with these coefficients, lowest power first, at y."""
+    """Evaluate the polynomial with these coefficients, lowest power first."""
     total: Any = coefficients[-1]
     for c in reversed(coefficients[:-1]):
         total = total * y + c if c else total * y
@@ -41,17 +41,17 @@ def horner(coefficients: Sequence[float], y: Tensor) -> Tensor:
 @elementwise(torch.tanh, Tensor.tanh, F.tanh)
 def tanh(x: Tensor, n: int) -> list[Tensor]:
     t = torch.tanh(x)
-    # In one kernel each, as small networks spend their time in starting them: 1 - t², and -2t times that.
+    # One kernel each, since small networks spend their time on launching kernels: 1 - t², and -2t (1 - t²).
     slope = torch.addcmul(t.new_ones(()), t, t, value=-1)
     if n <= 2:
         return [t, slope] if n < 2 else [t, slope, torch.addcmul(t.new_zeros(()), t, slope, value=-2)]
-    # Every derivative has the first one as a factor; dividing it out keeps precision where tanh is flat.
+    # Every derivative has the first as a factor; factoring it out keeps precision where tanh is flat.
     reduced = polynomials([1, 0, -1], n)
     return [t, slope, -2 * t * slope, *(slope * horner(_divided(p), t) for p in reduced[2:])]
 
 
 def _divided(coefficients: Sequence[float]) -> list[float]:
-    """A polynomial divided by 1 - y², without remainder."""
+    """Divide a polynomial by 1 - y², which leaves no remainder."""
     quotient = [float(c) for c in coefficients[:2]]
     for c in coefficients[2:-2]:
         quotient.append(c + quotient[-2])
@@ -107,16 +107,16 @@ def log1p(x: Tensor, n: int) -> list[Tensor]:
 
 
 def power(exponent: Any) -> Derivatives:
-    """X to a constant power, a number or a tensor of them."""
+    """Return the derivatives of x ** exponent for a constant exponent, a number or a tensor."""
 
     def derivatives(x: Tensor, n: int) -> list[Tensor]:
         found, factor = [x**exponent], 1.0
         for k in range(1, n + 1):
             factor = factor * (exponent - k + 1)
-            # Beyond the degree of a polynomial the power would be infinite at 0, and 0 times that no number.
+            # Above the degree of a polynomial the power is infinite at 0, and 0 * inf would be NaN.
             if not isinstance(factor, Tensor):
                 found.append(factor * x ** (exponent - k) if factor else torch.zeros_like(x))
-            elif factor.requires_grad:  # then the exponent itself moves, and zeros are zeros no longer
+            elif factor.requires_grad:  # its gradient needs all terms
                 found.append(factor * x ** (exponent - k))
             else:
                 found.append(factor * x ** torch.where(factor == 0, 0, exponent - k))
@@ -151,7 +151,7 @@ def hypot(a: Any, b: Any) -> Jet:
 
 
 def _kinked(value: Tensor, slope: Tensor, n: int) -> list[Tensor]:
-    """A piecewise linear function: at the kink the slope is the one autograd takes, curvature is zero everywhere."""
+    """Return the derivatives of a piecewise linear function; at a kink the slope is that of autograd."""
     return [value, slope, *[torch.zeros_like(value)] * (n - 1)]
 
 
@@ -178,7 +178,7 @@ def leaky_relu(x: Jet, negative_slope: float = 0.01, inplace: bool = False) -> J
 
 @taylor_rule(F.elu)
 def elu(x: Jet, alpha: float = 1.0, inplace: bool = False) -> Jet:
-    # Where x is positive the exponential may overflow, so it is not computed there.
+    # The exponential may overflow where x is positive, so it is not computed there.
     decay = alpha * torch.exp(x.value.clamp(max=0))
     above = x.value > 0
     slope = torch.where(above, torch.ones_like(decay), decay)
@@ -189,7 +189,7 @@ def elu(x: Jet, alpha: float = 1.0, inplace: bool = False) -> Jet:
 @taylor_rule(F.softplus)
 def softplus(x: Jet, beta: float = 1.0, threshold: float = 20.0) -> Jet:
     n = x.layout.top
-    linear_part = beta * x.value > threshold  # where torch returns x itself
+    linear_part = beta * x.value > threshold  # torch returns x there
     slopes = sigmoid(beta * x.value, n - 1)
     ends = [torch.ones_like(x.value), *[torch.zeros_like(x.value)] * (n - 1)]
     derivatives = [
@@ -227,7 +227,7 @@ def div(a: Any, b: Any, *, rounding_mode: str | None = None) -> Jet:
     if rounding_mode is not None:
         return torch.div(values_of(a), values_of(b), rounding_mode=rounding_mode).detach()  # type: ignore[return-value]
     if isinstance(b, Tensor) and not (b.is_floating_point() or b.is_complex()):
-        b = b.to(a.dtype)  # the inverse of whole numbers would be of single precision
+        b = b.to(a.dtype)  # the reciprocal of integers would have single precision
     return mul(a, torch.reciprocal(b)) if is_jet(b) else mul(a, 1 / b)
 
 
@@ -246,12 +246,24 @@ RULES[Tensor.__rmod__] = lambda a, b: remainder(b, a)
 @taylor_rule(torch.pow, Tensor.pow, Tensor.__pow__)
 def pow_(base: Any, exponent: Any) -> Jet:
     if is_jet(exponent):
-        log_base = math.log(base) if isinstance(base, int | float) else torch.log(base)
-        return torch.exp(exponent * log_base)  # type: ignore[return-value]
+        return _exponential(base, exponent)
     if isinstance(exponent, Tensor):
         base = with_axes(base, exponent.ndim)
         exponent = exponent if exponent.is_floating_point() else exponent.to(base.dtype)
     return compose(base, power(exponent)(base.value, base.layout.top))
+
+
+def _exponential(base: Any, exponent: Jet) -> Jet:
+    """Return base ** exponent for a jet as the exponent."""
+    if is_jet(base):
+        power = torch.exp(exponent * torch.log(base))
+        return Jet(power.layout, torch.pow(base.value, exponent.value), power.streams)  # type: ignore[union-attr]
+    base = torch.as_tensor(base, dtype=None if isinstance(base, Tensor) else exponent.dtype, device=exponent.device)
+    exponent = with_axes(exponent, base.ndim)
+    value = torch.pow(base, exponent.value)
+    # 0 ** t is 0 for t > 0, and so are its derivatives.
+    rate = torch.log(torch.where(base == 0, torch.ones_like(base), base))
+    return compose(exponent, [value * rate**k for k in range(exponent.layout.top + 1)])
 
 
 RULES[Tensor.__rpow__] = lambda a, b: pow_(b, a)
@@ -261,6 +273,6 @@ RULES[Tensor.__rpow__] = lambda a, b: pow_(b, a)
 def where(condition: Tensor, a: Any, b: Any) -> Jet:
     jet = a if is_jet(a) else b
     a, b = (side if is_jet(side) else constant(jet, side) for side in (a, b))
-    ndim = max(condition.ndim, a.ndim, b.ndim)  # the axis of streams comes before those that broadcasting adds
+    ndim = max(condition.ndim, a.ndim, b.ndim)  # the axis of streams precedes those that broadcasting adds
     a, b = (with_axes(side, ndim) for side in (a, b))
     return Jet(jet.layout, torch.where(condition, a.value, b.value), torch.where(condition, a.full(), b.full()))

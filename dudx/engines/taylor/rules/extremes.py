@@ -1,4 +1,4 @@
-"""Choosing among numbers: the derivatives are those of what was chosen, and where several are equal, torch's mean."""
+"""Selection of values: maxima, minima, sorting. Equal candidates share the derivative equally, as in torch."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from dudx.engines.taylor.rules.arithmetic import with_axes
 
 
 def _either(value: Tensor, share: Tensor, a: Any, b: Any) -> Jet:
-    """Of two numbers one, whose value is known, with its share of the derivatives."""
+    """Return one of two numbers with a known value; the first contributes its share of the derivatives."""
     jet = a if is_jet(a) else b
     sides = [with_axes(side if is_jet(side) else constant(jet, side), value.ndim) for side in (a, b)]
     share = share.to(value.dtype)
@@ -62,7 +62,7 @@ def clamp_max(x: Any, max: Any) -> Jet:
 
 
 def _extreme(function: Any, pair: Any, name: str) -> Any:
-    """The largest or smallest number of all, along an axis, or of two tensors."""
+    """Return the rule of max or min: over all entries, along an axis, or of two tensors."""
 
     def rule(x: Any, dim: Any = None, keepdim: bool = False, *, out: Any = None) -> Any:
         if out is not None or not is_jet(x):
@@ -78,7 +78,7 @@ def _extreme(function: Any, pair: Any, name: str) -> Any:
 
 
 def _chosen(x: Jet, value: Tensor, indices: Tensor, dim: int, keepdim: bool) -> Jet:
-    """What stands at known places along an axis."""
+    """Return the entries at given positions along an axis."""
     if x.ndim == 0:
         return x
     places = indices if keepdim else indices.unsqueeze(dim)
@@ -117,7 +117,7 @@ def aminmax(x: Any, *, dim: Any = None, keepdim: bool = False) -> Any:
 
 
 def _ordered(name: str) -> Any:
-    """The rule of a function that returns numbers along an axis in another order, and where they stood."""
+    """Return the rule of a function that returns reordered entries along an axis and their positions."""
     function = getattr(torch, name)
 
     def rule(x: Any, *args: Any, **kwargs: Any) -> Any:

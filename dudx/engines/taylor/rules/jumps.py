@@ -1,4 +1,4 @@
-"""Functions that are constant between jumps, and those whose results are no real numbers: nothing but values."""
+"""Piecewise constant functions and functions whose results are not real numbers: only values are computed."""
 
 from __future__ import annotations
 
@@ -28,14 +28,14 @@ _METHODS = [
 
 
 def jumping(function: Any) -> Any:
-    """The rule of such a function."""
+    """Return the rule of a piecewise constant function."""
 
     def rule(*args: Any, **kwargs: Any) -> Any:
         if kwargs.get("out") is not None:
             raise NotCoveredError
         args, kwargs = mapped(args, values_of), mapped(kwargs, values_of)
         result = function(*args, **kwargs)
-        if isinstance(result, Tensor) and result.is_complex():  # the sign of a complex number turns with it
+        if isinstance(result, Tensor) and result.is_complex():  # the sign of a complex number is not piecewise constant
             raise NotCoveredError
         return result.detach() if isinstance(result, Tensor) else result
 

@@ -1,4 +1,4 @@
-"""Layers on jets, written in terms of functions that have rules, as a person would write them on tensors."""
+"""Layers on jets, written in terms of functions with rules."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def batch_norm(
 ) -> Jet:  # fmt: skip
     if training or running_mean is None or running_var is None:
         raise UnsupportedError(
-            "Taylor differentiates each sample by itself, and batch norm in training mode mixes samples; use "
+            "Taylor differentiates each sample on its own, and batch norm in training mode mixes samples; use "
             "dudx.isolate(model, x) as the model, or model.eval()."
         )
     return norm_layers.batch_norm(x, running_mean, running_var, weight, bias, False, momentum, eps)
@@ -52,12 +52,12 @@ def glu(x: Any, dim: int = -1) -> Jet:
     return value * torch.sigmoid(gate)
 
 
-# Tokens of jets are not packed.
+# Tokens that are jets are not packed.
 taylor_rule(may_be_packed)(lambda tokens, mask: False)
 
 
 def _convolution(function: Callable[..., Tensor]) -> Callable[..., Jet]:
-    """A convolution with a constant kernel is linear, and a bias moves only the value."""
+    """Return the rule of a convolution: linear for a constant kernel; the bias changes only the value."""
 
     def rule(x: Jet, weight: Tensor, bias: Tensor | None = None, *args: Any, **kwargs: Any) -> Jet:
         if is_jet(weight) or is_jet(bias):

@@ -1,4 +1,4 @@
-"""Functions that are linear in their jets: the same function on every stream."""
+"""Functions that are linear in their jets: they apply to value and streams alike."""
 
 from __future__ import annotations
 
@@ -17,7 +17,12 @@ from dudx.engines.taylor.rule_table import RULES, NotCoveredError, taylor_rule
 
 
 def linear(function: Callable[..., Any], of_streams: Callable[..., Any] | None = None) -> Callable[..., Any]:
-    """The rule of a function that is linear in its jets, taken together. Streams may take another for the same."""
+    """Return the rule of a function that is linear in all its jets together.
+
+    Args:
+        function: the function.
+        of_streams: an equivalent function for streams, if it must differ.
+    """
     of_streams = of_streams or function
 
     def rule(*args: Any, **kwargs: Any) -> Any:
@@ -30,7 +35,7 @@ def linear(function: Callable[..., Any], of_streams: Callable[..., Any] | None =
         inner = [leaf for leaf in flattened((args, list(kwargs.values()))) if is_jet(leaf)]
 
         def on_streams(*streams: Tensor) -> Any:
-            # vmap numbers axes for us, whatever the function calls them.
+            # vmap hides the axis of streams, so that the function's arguments for axes stay valid.
             given = iter(streams)
             replaced = [mapped(part, lambda leaf: next(given) if is_jet(leaf) else leaf) for part in (args, kwargs)]
             return of_streams(*replaced[0], **replaced[1])
@@ -49,7 +54,7 @@ def linear(function: Callable[..., Any], of_streams: Callable[..., Any] | None =
 
 
 def jets_of(jet: Jet, value: Any) -> Any:
-    """An argument in which tensors beside jets in a sequence are jets of derivative zero (for cat, stack)."""
+    """Return an argument with the tensors in a sequence of jets converted to constant jets, as cat and stack need."""
     if isinstance(value, tuple | list) and any(is_jet(item) for item in value):
         return [item if is_jet(item) else constant(jet, item) for item in value]
     return value
@@ -82,7 +87,7 @@ _LIKE_ANOTHER = ["view_as", "reshape_as", "expand_as", "to", "type_as"]
 
 
 def like_another(function: Callable[..., Any]) -> Callable[..., Any]:
-    """The rule of a method that takes only a shape or a type from its other arguments."""
+    """Return the rule of a method that reads only the shape or dtype of its other arguments."""
     transformed = linear(function, Tensor.reshape_as if function is Tensor.view_as else function)
 
     def rule(x: Any, *others: Any, **kwargs: Any) -> Any:
@@ -90,7 +95,7 @@ def like_another(function: Callable[..., Any]) -> Callable[..., Any]:
         if not is_jet(x):
             return function(x, *others, **kwargs)
         now = transformed(x, *others, **kwargs)
-        # Whole numbers and truth values move in jumps: between these they are constant.
+        # Integers and booleans are piecewise constant.
         return now if now.value.is_floating_point() or now.value.is_complex() else now.value
 
     return rule
@@ -109,7 +114,7 @@ def _register_linear() -> None:
         RULES[getattr(Tensor, name).__get__] = linear(lambda x, name=name: getattr(x, name))
     RULES[torch.linalg.diagonal] = linear(torch.linalg.diagonal)
     RULES[torch.ops.aten.slice.Tensor] = linear(torch.ops.aten.slice.Tensor)
-    # Streams that are the same at every point have no memory of their own that could be seen in another shape.
+    # Expanded streams cannot be viewed in another shape, so they are reshaped.
     RULES[Tensor.view] = linear(Tensor.view, Tensor.reshape)
     for name in _LIKE_ANOTHER:
         RULES[getattr(Tensor, name)] = like_another(getattr(Tensor, name))
@@ -120,26 +125,26 @@ _register_linear()
 
 @taylor_rule(torch.cat, torch.concat, torch.concatenate)
 def cat(tensors: Any, dim: int = 0, **other: Any) -> Jet:
-    # By its axis rather than by vmap: in there torch compiles it for the sizes at hand, and says so at length.
+    # Not by vmap, in which torch compiles torch.cat for fixed sizes and warns about it.
     if other or not isinstance(tensors, tuple | list):
         return linear(torch.cat)(tensors, dim, **other)
     jet = next(item for item in tensors if is_jet(item))
     jets: list[Jet] = jets_of(jet, tensors)
     value = torch.cat([j.value for j in jets], dim)
-    if any(j.value.ndim != value.ndim for j in jets):  # an empty list of numbers, which torch passes over
+    if any(j.value.ndim != value.ndim for j in jets):  # an empty tensor, which torch skips
         return linear(torch.cat)(tensors, dim)
     return Jet(jet.layout, value, torch.cat([j.full() for j in jets], dim + (dim >= 0)))
 
 
 @taylor_rule(F.pad)
 def pad(x: Jet, pad: Any, mode: str = "constant", value: float | None = None) -> Jet:
-    # What it is padded with is a constant, so streams are padded with zeros.
+    # The padding value is constant, so streams are padded with zeros.
     out = linear(lambda t: F.pad(t, pad, mode))(x)
     return Jet(x.layout, F.pad(x.value, pad, mode, value), out.streams) if value else out
 
 
 def _register_constants() -> None:
-    """Functions of a tensor's shape alone: their results do not depend on the inputs."""
+    """Register functions of a tensor's shape and dtype alone, whose results are constant."""
     for name in ("ones_like", "zeros_like", "empty_like", "full_like", "rand_like", "randn_like"):
         function = getattr(torch, name)
         RULES[function] = lambda x, *args, _make=function, **kwargs: _make(x.value, *args, **kwargs)

@@ -1,4 +1,4 @@
-"""Products of matrices: the product rule, and layers as one product for all streams."""
+"""Matrix products and linear layers. A layer is one matrix product for all streams."""
 
 from __future__ import annotations
 
@@ -19,9 +19,8 @@ from dudx.errors import UnsupportedError
 #: A layer is narrow if it has this many times more inputs than outputs.
 _NARROW = 8
 
-
-#: Layers with fewer activations than this take less time than a call: one product for value and streams is better
-#: than two. (Width 24 gains a tenth of a step by it, width 128 at 1024 points would lose as much.)
+#: Layers with fewer activations than this take less time than a kernel launch, so value and streams share one product.
+#: (Width 24 gains a tenth of a step by it; width 128 at 1024 points would lose as much.)
 _SMALL = 2**15
 
 
@@ -35,20 +34,20 @@ def linear_layer(x: Jet, weight: Any, bias: Any = None) -> Jet:
         out = matmul(x, weight.transpose(-1, -2))
         return out if bias is None else out + bias
     if torch.compiler.is_compiling() and _small(x):
-        # In a compiled graph what comes before writes its results side by side: putting them together costs nothing.
-        # (By torch.stack, as torch.cat fixes open sizes inside of vmap, where ensembles have it.)
+        # In a compiled graph the preceding operations write into the stack directly. (torch.stack, since torch.cat
+        # fixes open sizes inside vmap, as for ensembles.)
         stack = F.linear(torch.stack([x.value, *(stream for part in x.parts for stream in part)]), weight)
         return Jet(x.layout, stack[0] if bias is None else stack[0] + bias, stack[1:])
-    # A last layer is narrow and costs little, however it is called; of its results often a single stream is wanted, and
-    # nothing is to be put together or differentiated for the others.
+    # A last layer is narrow and cheap. Often one of its streams is needed: then the others are neither joined nor
+    # differentiated.
     parts = x.parts if _NARROW * weight.shape[0] <= weight.shape[-1] else (x.streams,)
-    # A part may be the same for all features, which the product has to sum over.
+    # A part may be broadcast over features, which the product sums over.
     wide = [part.expand(*part.shape[:-1], x.shape[-1]) for part in parts]
     return Jet(x.layout, F.linear(x.value, weight, bias), *(F.linear(part, weight) for part in wide))
 
 
 def bilinear(function: Callable[[Tensor, Tensor], Tensor]) -> Callable[[Any, Any], Jet]:
-    """The rule of a function of two arguments that is linear in each."""
+    """Return the rule of a bilinear function of two arguments."""
 
     def stacked(x: Tensor, y: Tensor, which: int) -> Tensor:
         return torch.func.vmap(function, in_dims=(0, None) if which == 0 else (None, 0))(x, y)
@@ -80,8 +79,8 @@ RULES[Tensor.__rmatmul__] = lambda a, b: matmul(b, a)
 
 @taylor_rule(Tensor.matmul)
 def matmul_method(a: Any, b: Any) -> Jet:
-    # Left to itself, torch.compile calls weight.matmul(x) for x @ weight as well as for weight @ x: shapes tell, if not
-    # square. (See `products_in_order`: it is asked to call __rmatmul__ for the first one.)
+    # By default torch.compile calls weight.matmul(x) for x @ weight as for weight @ x, and only shapes tell.
+    # (With `reversed_matmul` of backend/compiler.py it calls __rmatmul__ for x @ weight.)
     if torch.compiler.is_compiling() and not is_jet(a):
         if _multiply(a, b) and _multiply(b, a):
             raise UnsupportedError(
@@ -92,7 +91,7 @@ def matmul_method(a: Any, b: Any) -> Jet:
 
 
 def _multiply(a: Any, b: Any) -> bool:
-    """Whether two matrices can be multiplied in this order."""
+    """Return True if two matrices can be multiplied in this order."""
     return a.shape[-1] == b.shape[-2 if b.ndim > 1 else 0]
 
 
@@ -114,4 +113,15 @@ def einsum(equation: str, *operands: Any) -> Jet:
         return linear(lambda x: torch.einsum(equation, x))(factors[0])
     if len(factors) == 2:
         return bilinear(lambda x, y: torch.einsum(equation, x, y))(*factors)
+    raise NotCoveredError
+
+
+@taylor_rule(torch.det, Tensor.det, torch.linalg.det)
+def det(a: Any) -> Any:
+    """Expand small determinants: torch's derivatives divide by them, and are not finite for singular matrices."""
+    if a.shape[-1] == 2:
+        return a[..., 0, 0] * a[..., 1, 1] - a[..., 0, 1] * a[..., 1, 0]
+    if a.shape[-1] == 3:
+        rows = (a[..., 0, :], a[..., 1, :], a[..., 2, :])
+        return (rows[0] * torch.linalg.cross(rows[1], rows[2], dim=-1)).sum(-1)
     raise NotCoveredError

@@ -1,4 +1,4 @@
-"""Elementwise functions without a rule of their own: torch's derivatives of the function, and the chain rule."""
+"""Elementwise functions by torch's derivatives and the chain rule."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ from dudx.engines.taylor.rule_table import RULES, NotCoveredError
 
 _NAMES = [
     "acos", "acosh", "angle", "arccos", "arccosh", "arcsin", "arcsinh", "arctan", "arctanh", "asin", "asinh", "atan",
-    "atanh", "digamma", "erfinv", "exp2", "frac", "i0", "lgamma", "log10", "log2", "logit", "mvlgamma", "nan_to_num",
-    "polygamma", "sinc", "tan", "selu", "celu", "hardshrink", "threshold",
+    "atanh", "digamma", "erfinv", "exp2", "frac", "lgamma", "log10", "log2", "logit", "mvlgamma", "nan_to_num",
+    "polygamma", "tan", "selu", "celu", "hardshrink", "threshold",
 ]  # fmt: skip
 _SPECIAL = [
-    "digamma", "entr", "erfcx", "erfinv", "exp2", "expit", "expm1", "gammaln", "i0", "i0e", "i1", "i1e", "log1p",
-    "log_ndtr", "logit", "multigammaln", "ndtr", "ndtri", "psi", "round", "sinc", "polygamma",
+    "digamma", "entr", "erfcx", "erfinv", "exp2", "expit", "expm1", "gammaln", "log1p",
+    "log_ndtr", "logit", "multigammaln", "ndtr", "ndtri", "psi", "round", "polygamma",
 ]  # fmt: skip
 _LAYERS = [
     "celu", "hardshrink", "hardsigmoid", "hardswish", "hardtanh", "relu6", "selu", "softshrink", "softsign",
@@ -32,7 +32,7 @@ _LAYERS = [
 
 
 def derivatives_of(function: Callable[[Tensor], Tensor], x: Tensor, orders: int) -> tuple[Tensor, ...]:
-    """An elementwise function and its first derivatives at x, by forward mode inside of forward mode."""
+    """Return an elementwise function and its first derivatives at x, by nested forward mode."""
 
     def up_to(order: int) -> Callable[[Tensor], tuple[Tensor, ...]]:
         if order == 0:
@@ -48,11 +48,11 @@ def derivatives_of(function: Callable[[Tensor], Tensor], x: Tensor, orders: int)
 
 
 def pointwise(function: Callable[..., Any]) -> Callable[..., Any]:
-    """The rule of an elementwise function of one tensor; its other arguments are constants."""
+    """Return the rule of an elementwise function of one tensor; its other arguments are constants."""
 
     def rule(*args: Any, **kwargs: Any) -> Jet:
         jets = [leaf for leaf in flattened((args, list(kwargs.values()))) if is_jet(leaf)]
-        # A function of a complex number need not have a derivative in the sense of the chain rule.
+        # A function of a complex number need not be holomorphic.
         if len(jets) != 1 or jets[0].dtype.is_complex or kwargs.get("out") is not None:
             raise NotCoveredError
         inplace = kwargs.pop("inplace", False)

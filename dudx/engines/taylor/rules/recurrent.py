@@ -1,4 +1,4 @@
-"""Recurrent networks, step by step: torch's own kernels know no forward mode."""
+"""Recurrent networks, step by step: torch's fused kernels have no forward mode."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import torch.nn.functional as F
 
 from dudx.engines.taylor.rule_table import NotCoveredError, taylor_rule
 
-#: From the inputs' and the states' part of the gates to the new states, of which the first is the output.
+#: step(input part of the gates, state part of the gates, states) returns the new states; the first is the output.
 Step = Callable[[Any, Any, Sequence[Any]], tuple[Any, ...]]
 
 
@@ -38,7 +38,7 @@ _STEPS: dict[str, Step] = {
 
 
 def _layer(step: Step, tokens: Any, states: Sequence[Any], weights: Sequence[Any], reverse: bool) -> tuple[Any, Any]:
-    """One layer in one direction, over tokens of shape (time, B, features)."""
+    """Run one layer in one direction over tokens of shape (time, B, features)."""
     w_in, w_state, b_in, b_state, *projection = weights
     given = F.linear(tokens, w_in, b_in)
     outputs: list[Any] = []
@@ -57,7 +57,7 @@ def _network(name: str) -> Callable[..., Any]:
         bidirectional: bool, batch_first: bool = False,
     ) -> Any:  # fmt: skip
         if not isinstance(has_biases, bool) or isinstance(batch_first, torch.Tensor):
-            raise NotCoveredError  # sequences of several lengths, packed
+            raise NotCoveredError  # packed sequences
         initial = list(states) if name == "lstm" else [states]
         directions = 2 if bidirectional else 1
         each = len(weights) // (num_layers * directions)
@@ -85,7 +85,7 @@ def _network(name: str) -> Callable[..., Any]:
 
 
 def _with_biases(weights: Sequence[Any], each: int) -> list[Any]:
-    """Weights in groups of two or three, with none for the biases after the first two."""
+    """Return weights in groups of two or three, with None inserted for the biases after the first two."""
     groups = [weights[start : start + each] for start in range(0, len(weights), each)]
     return [item for group in groups for item in (*group[:2], None, None, *group[2:])]
 

@@ -1,4 +1,4 @@
-"""Functions of many numbers at once: lengths, spreads, products, means of exponentials."""
+"""Reductions: norms, variances, products, softmax."""
 
 from __future__ import annotations
 
@@ -40,6 +40,8 @@ def vector_norm(
     axes = tuple(range(x.ndim)) if dim is None else dim
     if ord == 2:
         return torch.sqrt((x * x).sum(axes, keepdim=keepdim))  # type: ignore[return-value]
+    if ord > 0 and ord % 2 == 0 and ord != math.inf:  # smooth at 0, unlike |x|
+        return (x ** int(ord)).sum(axes, keepdim=keepdim) ** (1 / ord)  # type: ignore[return-value]
     size = torch.abs(x)
     if abs(ord) == math.inf:
         return torch.amax(size, axes, keepdim) if ord > 0 else torch.amin(size, axes, keepdim)  # type: ignore[return-value]
@@ -76,7 +78,7 @@ def prod(x: Any, dim: int | None = None, keepdim: bool = False, *, dtype: Any = 
 
 
 def _multiplied(factors: list[Any]) -> Any:
-    """In pairs, so that of many factors each goes through few products."""
+    """Multiply in pairs, so that each of many factors passes few products."""
     while len(factors) > 1:
         pairs = [a * b for a, b in zip(factors[::2], factors[1::2], strict=False)]
         factors = pairs + factors[2 * len(pairs) :]
@@ -87,7 +89,7 @@ def _multiplied(factors: list[Any]) -> Any:
 def softmax(x: Any, dim: int | None = -1, dtype: torch.dtype | None = None, _stacklevel: int = 3) -> Jet:
     if dtype is not None or dim is None:
         raise NotCoveredError
-    # torch.sub rather than a minus sign, which torch.compile turns into a function it does not find again.
+    # torch.sub, since torch.compile turns a minus sign into a function that has no rule.
     weights = torch.exp(torch.sub(x, x.value.detach().amax(dim, keepdim=True)))
     return weights / weights.sum(dim, keepdim=True)  # type: ignore[operator,union-attr]
 
@@ -117,7 +119,7 @@ def softmin(x: Any, dim: int | None = None, _stacklevel: int = 3, dtype: torch.d
 def normalize(x: Any, p: float = 2.0, dim: int = 1, eps: float = 1e-12, out: Any = None) -> Jet:
     if p != 2 or out is not None or x.dtype.is_complex:
         raise NotCoveredError
-    # Where the length is below eps torch divides by eps instead, so that zero stays zero.
+    # Torch divides by eps where the length is smaller, so that zero stays zero.
     squares = (x * x).sum(dim, keepdim=True)
     small = squares.value <= eps**2
     inverse = torch.rsqrt(torch.where(small, torch.ones_like(squares), squares))
