@@ -25,6 +25,9 @@ attention_layers.py
 norm_layers.py
     torch.nn.functional._verify_batch_size, torch.nn.functional._verify_spatial_size: too few values give NaN.
 
+fused_kernels.py
+    Attributes _saved_training and _saved_train of batch norm's graph nodes: fixed statistics are not recognised.
+
 compiler.py
     torch._dynamo.reset: required for sweeps.
     torch._dynamo.utils.counters: recompilations are not counted.

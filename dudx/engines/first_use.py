@@ -350,8 +350,8 @@ def _warn_if_not_finite(results: Sequence[Tensor]) -> None:
         bad = (~torch.isfinite(result)).any(1).nonzero().flatten()
         warnings.warn(
             f"The derivatives are not finite at {len(bad)} of {len(result)} points (the first is row {int(bad[0])}), "
-            "where a function in the network has none, such as sqrt or a norm at 0. Write the function without it, "
-            "(x * x).sum(1) for the square of a norm, or move these points.",
+            "where a function in the network has no derivative, such as sqrt or a norm at 0, or is not finite itself. "
+            "Write the network without it, (x * x).sum(1) for the square of a norm, or move these points.",
             NotFiniteWarning,
             stacklevel=6,
         )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 from torch import Tensor
 
@@ -31,7 +32,7 @@ def is_jet(value: object) -> bool:
     return isinstance(value, Jet)
 
 
-def values_of(value: object) -> object:
+def values_of(value: Any) -> Any:
     """Return the value of a jet; anything else unchanged."""
     return value.value if isinstance(value, Jet) else value
 
