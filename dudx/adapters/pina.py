@@ -29,7 +29,7 @@ from torch import Tensor
 
 from dudx.adapters.labelled_points import of_plain_points
 from dudx.adapters.pina_fields import EquationOfFields, columns_in
-from dudx.adapters.pina_recorded import EquationWithDerivatives, Noted, OtherRequestError, Wanted
+from dudx.adapters.pina_recorded import ChangedEquationError, EquationWithDerivatives, Noted, Wanted
 from dudx.adapters.serving import must_agree, runs_as_before
 from dudx.engines.autodiff import AD
 from dudx.engines.interface import Engine
@@ -123,7 +123,7 @@ class _Losses:
         if recorded is not None and recorded is not _OF_VALUES:
             try:
                 return recorded(points)
-            except (OtherRequestError, InputError) as why:
+            except (ChangedEquationError, InputError) as why:
                 self.equations[key] = None
                 other = "it asks for other derivatives than when it was recorded"
                 runs_as_before(_named(equation), why if isinstance(why, InputError) else other)

@@ -29,7 +29,7 @@ Step = tuple[str, tuple[int, ...]]
 Wanted = tuple[int, tuple[Step, ...]]
 
 
-class OtherRequestError(Exception):
+class ChangedEquationError(Exception):
     """The equation asks for something that was not recorded."""
 
 
@@ -127,7 +127,7 @@ class Noted:
 
     def _use(self, wanted: Sequence[Wanted]) -> None:
         if self.computed is not None and any(one not in self.computed for one in wanted):
-            raise OtherRequestError
+            raise ChangedEquationError
         self.used += [one for one in wanted if one not in self.used]
 
     # -- PINA's functions -----------------------------------------------------------------------------------------
@@ -177,7 +177,7 @@ class Noted:
         if len(columns) != 1:
             self.unknown = True
             if self.computed is not None:
-                raise OtherRequestError
+                raise ChangedEquationError
             return plainly()
         wanted = [_further(columns[0], step) for step in steps]
         if len(wanted) == 1:

@@ -17,8 +17,8 @@ from dudx.backend.outer_compile import uncompiled
 from dudx.coupling.exact_isolation import ExactlyIsolated
 from dudx.coupling.isolated import Isolated
 from dudx.coupling.isolation_check import approximation_error, one_pass_is_exact, verified
+from dudx.coupling.mixing_rule_table import MIXING, mixing_rule
 from dudx.coupling.one_pass_isolation import OnePassIsolated
-from dudx.coupling.rule_table import MIXING, mixing_rule
 from dudx.engines.registry import modules_in
 from dudx.errors import CoupledModelError, InputError
 from dudx.network import model_checks

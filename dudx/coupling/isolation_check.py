@@ -13,8 +13,8 @@ from dudx.backend.differentiable_kernels import SlowAttention
 from dudx.coupling.exact_isolation import ExactlyIsolated
 from dudx.coupling.isolated import Isolated
 from dudx.coupling.mixing_detection import ROWS, mixing_calls
+from dudx.coupling.mixing_rule_table import MIXING
 from dudx.coupling.one_pass_isolation import OnePassIsolated
-from dudx.coupling.rule_table import MIXING
 from dudx.errors import CoupledModelError, InputError, UnsupportedError, first_line
 from dudx.network import model_checks
 from dudx.network.model_checks import Model

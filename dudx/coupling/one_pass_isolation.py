@@ -12,8 +12,8 @@ from torch.overrides import TorchFunctionMode
 
 from dudx.backend.differentiable_kernels import called
 from dudx.coupling.isolated import Isolated
+from dudx.coupling.mixing_rule_table import CONTEXT, MIXING
 from dudx.coupling.query_rows import ContextCall, QueryRows
-from dudx.coupling.rule_table import CONTEXT, MIXING
 from dudx.errors import InputError, UnsupportedError
 from dudx.network.model_checks import Model
 from dudx.network.sandbox import untracked_statistics

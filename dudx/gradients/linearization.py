@@ -16,7 +16,7 @@ from torch import Tensor
 from dudx.errors import InputError
 from dudx.gradients import parameter_rules  # noqa: F401  (importing them fills the table)
 from dudx.gradients.jacobian_rows import Jacobian, Rows, collected
-from dudx.gradients.parameter_recorder import Recorder, Root
+from dudx.gradients.parameter_recorder import Root, RowRecorder
 from dudx.gradients.rewind import Rewind
 
 #: One tensor (B, 1) or (B,), or one for each equation.
@@ -79,7 +79,7 @@ class _Attempt:
     ):
         self.samples, self.known, self.all = samples, known, list(parameters)
         tracked = [(number, p) for number, p in enumerate(parameters) if number not in known.slow]
-        self.recorder = Recorder([p for _, p in tracked], samples, constants)
+        self.recorder = RowRecorder([p for _, p in tracked], samples, constants)
         self.numbers = {root: number for (number, _), root in zip(tracked, self.recorder.roots, strict=True)}
         self.failed = False
         try:

@@ -1,10 +1,10 @@
 """While a function of samples is computed, note where parameters enter; its backward pass then tells samples apart.
 
 A sample's gradient of a parameter is lost where autograd sums over rows. Here every known use of a parameter is
-replaced by one that keeps the rows: a product with a weight matrix by `Product`, which notes what went in and which
-gradient came back; an elementwise use by a *tap*, a leaf of its own for every row. What is computed from parameters
-alone (W.T, a third of W, exp of a logarithm) becomes a *root* of its own, and its gradients are carried on to the
-parameters afterwards. A use that no rule knows stays as it is, and autograd then returns a gradient for the root
+replaced by one that keeps the rows: a product with a weight matrix by `WeightProduct`, which notes what went in and
+which gradient came back; an elementwise use by a *tap*, a leaf of its own for every row. What is computed from
+parameters alone (W.T, a third of W, exp of a logarithm) becomes a *root* of its own, and its gradients are carried on
+to the parameters afterwards. A use that no rule knows stays as it is, and autograd then returns a gradient for the root
 itself, by which it is noticed.
 """
 
@@ -72,12 +72,12 @@ class Record:
     summing: bool = False
 
 
-class Product(Function):
+class WeightProduct(Function):
     """x Wᵀ, or with `transposed` x W, for any number of leading axes; differentiable as often as one likes."""
 
     @staticmethod
     def forward(
-        ctx: Any, x: Tensor, weight: Tensor, recorder: Recorder, root: Root, axis: int, transposed: bool
+        ctx: Any, x: Tensor, weight: Tensor, recorder: RowRecorder, root: Root, axis: int, transposed: bool
     ) -> Any:
         ctx.save_for_backward(x, weight)
         ctx.recorder, ctx.root, ctx.axis, ctx.transposed = recorder, root, axis, transposed
@@ -87,7 +87,7 @@ class Product(Function):
     def backward(ctx: Any, *gradients: Any) -> Any:
         (g,) = gradients
         x, weight = ctx.saved_tensors
-        recorder: Recorder = ctx.recorder
+        recorder: RowRecorder = ctx.recorder
         record, back, of_weight = recorder.record, None, None
         with recorder.looking_away():
             gradient, entered = (x, g) if ctx.transposed else (g, x)
@@ -97,13 +97,13 @@ class Product(Function):
                 of_weight = gradient.flatten(0, -2).T @ entered.flatten(0, -2)
             if ctx.needs_input_grad[0]:
                 if torch.is_grad_enabled():
-                    back = Product.apply(g, weight, recorder, ctx.root, ctx.axis, not ctx.transposed)
+                    back = WeightProduct.apply(g, weight, recorder, ctx.root, ctx.axis, not ctx.transposed)
                 else:
                     back = torch.matmul(g, weight.T if ctx.transposed else weight)
         return back, of_weight, None, None, None, None
 
 
-class Recorder(TorchFunctionMode):
+class RowRecorder(TorchFunctionMode):
     """Replaces the uses of some parameters, in a function of `samples` samples, by uses that keep the rows apart.
 
     Args:
@@ -190,7 +190,7 @@ class Recorder(TorchFunctionMode):
         if axis is None:
             return None
         self._trace("product", root, x.shape, axis)
-        out: Any = Product.apply(x, root.leaf, self, root, axis, False)
+        out: Any = WeightProduct.apply(x, root.leaf, self, root, axis, False)
         return out
 
     def seen(self, function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:

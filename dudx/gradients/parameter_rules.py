@@ -12,7 +12,7 @@ from torch.nn import functional as F
 from dudx.backend.attention_layers import multi_head_attention
 from dudx.engines.taylor.jet import Jet
 from dudx.errors import UnsupportedError
-from dudx.gradients.parameter_recorder import RULES, Recorder, Root
+from dudx.gradients.parameter_recorder import RULES, Root, RowRecorder
 
 
 def rule(*functions: object) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
@@ -49,7 +49,7 @@ def layer_with_name(*functions: object) -> Callable[[Callable[..., Any]], Callab
 
 
 @layer(F.linear)
-def linear(recorder: Recorder, x: Any, weight: Any, bias: Any = None) -> Any:
+def linear(recorder: RowRecorder, x: Any, weight: Any, bias: Any = None) -> Any:
     """A product and a sum, x Wᵀ + b, for one of them or both."""
     root = recorder.root(weight)
     if isinstance(x, Jet) or recorder.root(x) is not None or (root is not None and weight.ndim != 2):
@@ -64,7 +64,7 @@ def linear(recorder: Recorder, x: Any, weight: Any, bias: Any = None) -> Any:
 
 
 @layer(torch.matmul, torch.mm, Tensor.matmul, Tensor.mm, Tensor.__matmul__)
-def matmul(recorder: Recorder, a: Any, b: Any) -> Any:
+def matmul(recorder: RowRecorder, a: Any, b: Any) -> Any:
     """A matrix from either side, as a linear layer."""
     left, right = recorder.root(a), recorder.root(b)
     if (left is None) == (right is None) or min(a.ndim, b.ndim) < 2:
@@ -78,7 +78,7 @@ rule(Tensor.__rmatmul__)(lambda recorder, function, args, kwargs: matmul(recorde
 
 
 @layer(torch.addmm, Tensor.addmm)
-def addmm(recorder: Recorder, c: Any, a: Any, b: Any, *, beta: float = 1, alpha: float = 1) -> Any:
+def addmm(recorder: RowRecorder, c: Any, a: Any, b: Any, *, beta: float = 1, alpha: float = 1) -> Any:
     """A sum and a product."""
     return recorder.seen(lambda: torch.add(beta * c, alpha * torch.matmul(a, b)))
 
@@ -86,7 +86,7 @@ def addmm(recorder: Recorder, c: Any, a: Any, b: Any, *, beta: float = 1, alpha:
 # -- elementwise uses --------------------------------------------------------------------------------------------------
 
 
-def elementwise(recorder: Recorder, function: Any, args: Any, kwargs: Any) -> Any:
+def elementwise(recorder: RowRecorder, function: Any, args: Any, kwargs: Any) -> Any:
     """Every root among the arguments repeated for each row of the result, in which samples must be found."""
     values = [*args, *kwargs.values()]
     if any(isinstance(value, Jet) for value in values) or (_in_place(function) and recorder.root(args[0])):
@@ -129,7 +129,7 @@ rule(torch.subtract, torch.multiply, torch.divide, torch.true_divide)(elementwis
 
 
 @rule(Tensor.expand, Tensor.expand_as, torch.broadcast_to, Tensor.broadcast_to)
-def expand(recorder: Recorder, function: Any, args: Any, kwargs: Any) -> Any:
+def expand(recorder: RowRecorder, function: Any, args: Any, kwargs: Any) -> Any:
     """A parameter repeated for the samples, as a token that all of them see."""
     root = recorder.root(args[0])
     if root is None:
@@ -142,13 +142,13 @@ def expand(recorder: Recorder, function: Any, args: Any, kwargs: Any) -> Any:
 # -- layers in terms of these ------------------------------------------------------------------------------------------
 
 
-def _affine(recorder: Recorder, normal: Any, weight: Any, bias: Any) -> Any:
+def _affine(recorder: RowRecorder, normal: Any, weight: Any, bias: Any) -> Any:
     """Scale and shift after a normalisation."""
     out = normal if weight is None else recorder.seen(torch.mul, normal, weight)
     return out if bias is None else recorder.seen(torch.add, out, bias)
 
 
-def _by_channel(recorder: Recorder, normal: Any, weight: Any, bias: Any) -> Any:
+def _by_channel(recorder: RowRecorder, normal: Any, weight: Any, bias: Any) -> Any:
     """The same with a number for each channel, (B, channels, …)."""
     shape = (-1, *[1] * (normal.ndim - 2))
     scale, shift = (None if p is None else recorder.seen(Tensor.reshape, p, shape) for p in (weight, bias))
@@ -157,7 +157,7 @@ def _by_channel(recorder: Recorder, normal: Any, weight: Any, bias: Any) -> Any:
 
 @layer(F.layer_norm, torch.layer_norm)
 def layer_norm(
-    recorder: Recorder, x: Any, normalized_shape: Any, weight: Any = None, bias: Any = None, eps: float = 1e-5,
+    recorder: RowRecorder, x: Any, normalized_shape: Any, weight: Any = None, bias: Any = None, eps: float = 1e-5,
     cudnn_enabled: bool = True,
 ) -> Any:  # fmt: skip
     """Normalised without parameters, then scaled and shifted."""
@@ -167,7 +167,7 @@ def layer_norm(
 
 
 @layer(F.rms_norm, torch.rms_norm)
-def rms_norm(recorder: Recorder, x: Any, normalized_shape: Any, weight: Any = None, eps: float | None = None) -> Any:
+def rms_norm(recorder: RowRecorder, x: Any, normalized_shape: Any, weight: Any = None, eps: float | None = None) -> Any:
     """The same without a shift."""
     if isinstance(x, Jet):
         return NotImplemented
@@ -176,7 +176,7 @@ def rms_norm(recorder: Recorder, x: Any, normalized_shape: Any, weight: Any = No
 
 @layer(F.group_norm, torch.group_norm)
 def group_norm(
-    recorder: Recorder, x: Any, groups: int, weight: Any = None, bias: Any = None, eps: float = 1e-5,
+    recorder: RowRecorder, x: Any, groups: int, weight: Any = None, bias: Any = None, eps: float = 1e-5,
     cudnn_enabled: bool = True,
 ) -> Any:  # fmt: skip
     """The same for each channel."""
@@ -187,7 +187,7 @@ def group_norm(
 
 @layer(F.batch_norm)
 def batch_norm(
-    recorder: Recorder, x: Any, mean: Any, var: Any, weight: Any = None, bias: Any = None, training: bool = False,
+    recorder: RowRecorder, x: Any, mean: Any, var: Any, weight: Any = None, bias: Any = None, training: bool = False,
     momentum: float = 0.1, eps: float = 1e-5,
 ) -> Any:  # fmt: skip
     """In evaluation mode, a fixed normalisation; in training mode networks are refused before."""
@@ -198,7 +198,7 @@ def batch_norm(
 
 @layer(torch.batch_norm)
 def torch_batch_norm(
-    recorder: Recorder, x: Any, weight: Any, bias: Any, mean: Any, var: Any, training: bool, momentum: float,
+    recorder: RowRecorder, x: Any, weight: Any, bias: Any, mean: Any, var: Any, training: bool, momentum: float,
     eps: float, cudnn_enabled: bool,
 ) -> Any:  # fmt: skip
     """The same function with its arguments in another order."""
@@ -206,7 +206,7 @@ def torch_batch_norm(
 
 
 @layer(F.multi_head_attention_forward)
-def attention(recorder: Recorder, *args: Any, **kwargs: Any) -> Any:
+def attention(recorder: RowRecorder, *args: Any, **kwargs: Any) -> Any:
     """Projections as linear layers, and what is between them without parameters."""
     if any(isinstance(value, Jet) for value in (*args, *kwargs.values())):
         return NotImplemented
@@ -226,7 +226,7 @@ def attention(recorder: Recorder, *args: Any, **kwargs: Any) -> Any:
 # -- a weight for each sample ------------------------------------------------------------------------------------------
 
 
-def per_sample(recorder: Recorder, function: Any, args: Any, kwargs: Any) -> Any:
+def per_sample(recorder: RowRecorder, function: Any, args: Any, kwargs: Any) -> Any:
     """A layer with a copy of its parameters for each sample, which vmap makes one call (a convolution of groups)."""
     x, *others = args
     if not isinstance(x, Tensor) or recorder.root(x) is not None or x.ndim == 0 or len(x) % recorder.samples:
@@ -253,7 +253,7 @@ rule(F.embedding)(per_sample)
 
 @layer_with_name(F.conv1d, F.conv2d, F.conv3d, F.conv_transpose1d, F.conv_transpose2d, F.conv_transpose3d)
 def convolution(
-    recorder: Recorder, function: Any, x: Any, weight: Any, bias: Any = None, *args: Any, **kwargs: Any
+    recorder: RowRecorder, function: Any, x: Any, weight: Any, bias: Any = None, *args: Any, **kwargs: Any
 ) -> Any:
     """A kernel for each sample; a bias is added like any other."""
     batched = x.ndim == weight.ndim

@@ -11,9 +11,9 @@ Example:
 
 from dudx.gradients.jacobian_rows import Jacobian
 from dudx.optim.balancing import Balance
-from dudx.optim.broyden import SelfScaledBroyden
 from dudx.optim.damping_search import Step
 from dudx.optim.levenberg_marquardt import LevenbergMarquardt
+from dudx.optim.self_scaled_broyden import SelfScaledBroyden
 from dudx.optim.terms import FunctionTerm, LeastSquares, Term
 from dudx.residual.jacobian import jacobian, linearize
 

@@ -26,10 +26,10 @@ from dudx.lab.features import (
     Fourier,
     Front,
     Hard,
+    Harmonics,
     Logarithm,
-    Periodic,
-    Root,
     Round,
+    SquareRoot,
     features,
     mirrored,
 )
@@ -45,9 +45,9 @@ EDGES = [Flat(0, -1.0, 1), Flat(0, 1.0, -1), Flat(1, 1.0, -1)]
 CASES: dict[str, Callable[[], Feature]] = {
     "coordinates": lambda: Coordinates([1, 2]),
     "even": lambda: Even(0, 0.5),
-    "periodic": lambda: Periodic(0, 2.0, harmonics=2),
+    "harmonics": lambda: Harmonics(0, 2.0, harmonics=2),
     "fourier": lambda: Fourier([0, 1], waves=3, scale=2.0),
-    "root": lambda: Root(2),
+    "root": lambda: SquareRoot(2),
     "distance": lambda: Distance([*HOLES, EDGES]),
     "logarithm": lambda: Logarithm(HOLES),
     "front": lambda: Front([*HOLES, EDGES], time=2, flux=True),
@@ -151,10 +151,10 @@ def test_each_sample_s_gradient(engine: str) -> None:
 def test_symmetries() -> None:
     x = space_time()
     flipped = x * torch.tensor([-1.0, 1.0, 1.0])
-    for feature in (Even(0), Logarithm([HOLES[0]]), Front([HOLES[0]], time=2), Periodic(0, 2.0, even=True)):
+    for feature in (Even(0), Logarithm([HOLES[0]]), Front([HOLES[0]], time=2), Harmonics(0, 2.0, even=True)):
         torch.testing.assert_close(feature(flipped), feature(x))
     shifted = x + torch.tensor([2.0, 0.0, 0.0])
-    torch.testing.assert_close(Periodic(0, 2.0, harmonics=3)(shifted), Periodic(0, 2.0, harmonics=3)(x))
+    torch.testing.assert_close(Harmonics(0, 2.0, harmonics=3)(shifted), Harmonics(0, 2.0, harmonics=3)(x))
 
 
 def test_images_of_a_wall_are_counted_once() -> None:
@@ -171,7 +171,7 @@ def test_walls_of_both_kinds_in_any_order() -> None:
 
 def test_the_root_of_time() -> None:
     t = torch.tensor([[0.0], [0.25], [1.0], [4.0]])
-    root = Root(0, soft=1e-4)(t)
+    root = SquareRoot(0, soft=1e-4)(t)
     assert float(root[0].abs()) < 1e-15
     # Beyond the start it is √t less a constant, to (soft / t)².
     torch.testing.assert_close(root - root[2] + 1, t.sqrt(), rtol=0, atol=math.sqrt(1e-4))
@@ -183,10 +183,10 @@ def test_nothing_is_singular_far_before_the_start(dtype: torch.dtype) -> None:
     """Steps of finite differences are tried up to some units of time."""
     t = torch.tensor([[-2.0], [-1e-3], [0.0], [1e-3], [2.0]], dtype=dtype)
     x = torch.cat([torch.full_like(t, 0.3), torch.full_like(t, 0.8), t], dim=1)
-    for feature in (Root(2), Front(HOLES, time=2, flux=True).to(dtype)):
+    for feature in (SquareRoot(2), Front(HOLES, time=2, flux=True).to(dtype)):
         for found in dudx.evaluate(feature, x, [dudx.D(), dudx.D(2), dudx.D(2, 2)], dudx.Taylor()):
             assert found.isfinite().all()
-    slopes = dudx.evaluate(Root(2), x, dudx.D(2), dudx.Taylor())
+    slopes = dudx.evaluate(SquareRoot(2), x, dudx.D(2), dudx.Taylor())
     assert (slopes > 0).all()
 
 
@@ -220,7 +220,7 @@ def test_scaling() -> None:
 
 def test_hard_values() -> None:
     walls = [*HOLES[0], *EDGES]
-    hard = Hard(Root(2), Boundary(walls), value=lambda x: torch.sin(x[:, 0:1]))
+    hard = Hard(SquareRoot(2), Boundary(walls), value=lambda x: torch.sin(x[:, 0:1]))
     model = FeaturedMLP(3, 1, width=4, depth=1, features=Features(Coordinates([0, 1, 2])), hard=hard)
     x = space_time()
     on_wall = torch.tensor([[0.5, 0.375, 0.7], [1.0, -0.2, 0.4], [-1.0, 0.3, 1.0]])
@@ -250,7 +250,7 @@ def test_heat_is_even_and_cold_at_first() -> None:
         (lambda: Features(Coordinates(0), at=torch.zeros(4, 2)), "is constant"),
         (lambda: Coordinates([]), "numbers of columns"),
         (lambda: Even(0, length=0), "length of a feature is a positive number"),
-        (lambda: Periodic(0, 1.0, harmonics=0), "1 or more"),
+        (lambda: Harmonics(0, 1.0, harmonics=0), "1 or more"),
         (lambda: Fourier(0, waves=0), "1 or more"),
         (lambda: Logarithm([[Flat(0, 1.0, 1)]]), "must be Round"),
         (lambda: Distance([["a wall"]]), "Round"),  # type: ignore[list-item]

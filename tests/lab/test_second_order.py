@@ -15,7 +15,7 @@ import dudx
 from dudx.errors import InputError
 from dudx.lab import make_settings, storage, train
 from dudx.lab.problems import problem
-from dudx.lab.run.least_squares import LeastSquares
+from dudx.lab.run.least_squares import LeastSquaresPhase
 from dudx.lab.run.settings import Settings
 from dudx.lab.run.stopping import Stopping
 from dudx.lab.run.trainer import Trainer
@@ -77,7 +77,7 @@ def test_steps_are_calibrated_when_the_damping_is_in_another_regime(
 ) -> None:
     dampings = [1e-3, 1.1e-4, 9e-5, 8e-4, 9.1e-4, 9.1e-4, 9.1e-4, 8e-3, 9.2e-3, 1.0]
     now = [0]
-    monkeypatch.setattr(LeastSquares, "damping", property(lambda phase: dampings[now[0]]))
+    monkeypatch.setattr(LeastSquaresPhase, "damping", property(lambda phase: dampings[now[0]]))
     original = Trainer._epoch
 
     def scripted(self: Trainer) -> None:

@@ -5,7 +5,7 @@ import torch
 from torch import nn
 
 import dudx
-from dudx.optim.broyden import _family, updated
+from dudx.optim.self_scaled_broyden import _family, updated
 
 
 def spd(size: int, seed: int) -> torch.Tensor:

@@ -12,7 +12,7 @@ import torch
 import dudx
 from dudx import diagnose, errors, operators
 from dudx.coupling import isolated
-from dudx.coupling.rule_table import MIXING
+from dudx.coupling.mixing_rule_table import MIXING
 from dudx.engines.difference import calibration
 from dudx.engines.taylor.jet import RULES
 from dudx.network import ensemble, with_data

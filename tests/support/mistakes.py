@@ -89,8 +89,8 @@ TABLE = {
     # Points.
     "points as a list": (on([[0.0, 1.0]]), InputError, r"points must be a torch tensor of shape \(B, d\); got list"),
     "points as None": (on(None), InputError, r"points must be a torch tensor .*got NoneType"),
-    "points in one dimension": (on(x[0]), InputError, r"shape \(B, d\), one row a point; got shape \(2,\)"),
-    "points in three dimensions": (on(x[None]), InputError, r"one row a point; got shape \(1, 6, 2\)"),
+    "points in one dimension": (on(x[0]), InputError, r"shape \(B, d\), one row per point; got shape \(2,\)"),
+    "points in three dimensions": (on(x[None]), InputError, r"one row per point; got shape \(1, 6, 2\)"),
     "integer points": (on(x.long()), InputError, r"floating-point to be differentiated; got torch.int64: use x.float"),
     "complex points": (on(x + 0j), InputError, r"floating-point to be differentiated; got torch.complex128"),
     "empty batch": (on(x[:0]), InputError, r"batch of points is empty \(shape \(0, 2\)\); give at least one"),

@@ -9,8 +9,8 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from dudx.backend.attention_layers import attention_weights, multi_head_attention
+from dudx.coupling.mixing_rule_table import mixing_rule
 from dudx.coupling.query_rows import QueryRows
-from dudx.coupling.rule_table import mixing_rule
 from dudx.errors import UnsupportedError
 
 

@@ -7,9 +7,9 @@ from typing import Any
 import torch
 import torch.nn.functional as F
 
+from dudx.coupling.mixing_rule_table import mixing_rule
 from dudx.coupling.one_pass_isolation import ContextPass
 from dudx.coupling.query_rows import QueryRows
-from dudx.coupling.rule_table import mixing_rule
 
 
 def _drop(

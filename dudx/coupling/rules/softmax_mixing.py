@@ -8,8 +8,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from dudx.coupling.mixing_rule_table import mixing_rule
 from dudx.coupling.query_rows import QueryRows
-from dudx.coupling.rule_table import mixing_rule
 
 
 def _still(x: Any) -> Tensor:

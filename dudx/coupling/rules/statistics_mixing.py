@@ -11,9 +11,9 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from dudx.backend import norm_layers
+from dudx.coupling.mixing_rule_table import mixing_rule
 from dudx.coupling.one_pass_isolation import ContextPass
 from dudx.coupling.query_rows import QueryRows
-from dudx.coupling.rule_table import mixing_rule
 
 
 def within_each(dim: Any, ndim: int) -> tuple[int, ...] | None:

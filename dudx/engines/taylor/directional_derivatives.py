@@ -26,7 +26,7 @@ _DOUBLE = (torch.float64, torch.complex128)
 _known: dict[Hashable, Method] = {}
 
 
-class Directional:
+class DirectionalDerivatives:
     """Derivatives of a function at a point along rows of vectors.
 
     Args:
@@ -48,7 +48,7 @@ class Directional:
             _known[key] = method
         return method(self.function, self.point, vectors)
 
-    def _in_double(self) -> Directional:
+    def _in_double(self) -> DirectionalDerivatives:
         """Return the same object at a point in double precision; itself if that is not possible.
 
         In single precision, right methods may differ by as much as wrong ones do, for instance near a division.
@@ -61,7 +61,7 @@ class Directional:
             return self
         if self.gradient or transforms_active() or any(r.dtype not in _DOUBLE for r in results):
             return self
-        return Directional(self.function, wide, self.name, self.key, self.gradient)
+        return DirectionalDerivatives(self.function, wide, self.name, self.key, self.gradient)
 
     def _right_method(self, vectors: Vectors) -> Method:
         if self.gradient:

@@ -16,7 +16,7 @@ from torch import Tensor
 
 from dudx.backend.torch_classes import function_name
 from dudx.engines.taylor.containers import flattened, mapped, rebuilt
-from dudx.engines.taylor.directional_derivatives import Directional
+from dudx.engines.taylor.directional_derivatives import DirectionalDerivatives
 from dudx.engines.taylor.jet import Jet
 from dudx.engines.taylor.stream_layout import Layout
 from dudx.errors import SlowRuleWarning
@@ -61,7 +61,7 @@ def through(
         if any(value.is_inference() for value in point):
             point, streams = ([tensor.clone() for tensor in part] for part in (point, streams))
         key = key or (name, _settings(given))
-        derived = _streams(Directional(tensors, point, name, key, gradient), streams, jets[0].layout)
+        derived = _streams(DirectionalDerivatives(tensors, point, name, key, gradient), streams, jets[0].layout)
     for i, stack in zip(moving, derived, strict=True):
         leaves[i] = Jet(jets[0].layout, leaves[i], stack)
     _warn_once(
@@ -72,7 +72,7 @@ def through(
     return rebuilt(result, iter(leaves))
 
 
-def _streams(along: Directional, streams: list[Tensor], layout: Layout) -> list[Tensor]:
+def _streams(along: DirectionalDerivatives, streams: list[Tensor], layout: Layout) -> list[Tensor]:
     """Return the streams of each result: the derivative along each stream plus the products that enter it."""
     totals = [list(stack.unbind(0)) for stack in along([streams])]
     for length in range(2, layout.top + 1):

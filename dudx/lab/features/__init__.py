@@ -15,9 +15,9 @@ from dudx.lab.features.feature import Feature, Features
 from dudx.lab.features.fourier import Fourier
 from dudx.lab.features.front import Front
 from dudx.lab.features.hard import Hard
+from dudx.lab.features.harmonics import Harmonics
 from dudx.lab.features.logarithm import Logarithm
-from dudx.lab.features.periodic import Periodic
-from dudx.lab.features.root import Root
+from dudx.lab.features.root import SquareRoot
 from dudx.lab.features.walls import Flat, Round, mirrored
 from dudx.lab.lookup import held_in
 
@@ -32,10 +32,10 @@ __all__ = [
     "Fourier",
     "Front",
     "Hard",
+    "Harmonics",
     "Logarithm",
-    "Periodic",
-    "Root",
     "Round",
+    "SquareRoot",
     "features",
     "mirrored",
 ]

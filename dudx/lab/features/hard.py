@@ -14,7 +14,7 @@ class Hard(nn.Module):
     """g(x) + φ₁(x) φ₂(x) … N(x): where a factor φ is zero, the solution is g.
 
     Args:
-        factors: features of one column, such as `Root` (zero at the start of time) or `Boundary` (zero on walls).
+        factors: features of one column, such as `SquareRoot` (zero at the start of time) or `Boundary` (zero on walls).
         value: g, a function of the points (B, d) that returns (B, m), of functions that the engines differentiate;
             zero unless given.
     """

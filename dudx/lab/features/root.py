@@ -18,7 +18,7 @@ def smooth_root(t: Tensor, soft: float) -> Tensor:
     return torch.sqrt(0.5 * torch.where(started, longer, soft**2 / longer))
 
 
-class Root(Feature):
+class SquareRoot(Feature):
     """√(t - start), smoothed around the start, where it is 0.
 
     What diffuses from a boundary that is suddenly warm has come √t far, and grows like √t: with this column it is a
@@ -40,4 +40,4 @@ class Root(Feature):
         return smooth_root(column(x, self.axis) - self.start, self.soft) - math.sqrt(self.soft / 2)
 
 
-FEATURE = Root
+FEATURE = SquareRoot

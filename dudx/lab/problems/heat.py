@@ -6,7 +6,7 @@ import itertools
 
 import torch
 
-from dudx.lab.features import Even, Features, Flat, Front, Hard, Logarithm, Root, Round, mirrored
+from dudx.lab.features import Even, Features, Flat, Front, Hard, Logarithm, Round, SquareRoot, mirrored
 from dudx.lab.problems.conditions import Initial, Robin
 from dudx.lab.problems.geometry import Box, Cutout, Disc, Interval
 from dudx.lab.problems.problem import Problem
@@ -29,7 +29,7 @@ def features() -> Features:
     return Features(
         Even(0),
         Even(1),
-        Root(2),
+        SquareRoot(2),
         Logarithm(holes),
         Front([*holes, edge], time=2, flux=True),
         at=DOMAIN.sobol(4096, dtype=torch.get_default_dtype()),
@@ -54,7 +54,7 @@ def heat() -> Problem:
         solution=lambda: reference("heat"),
         rescaled=True,
         features=features,
-        hard=lambda: Hard(Root(2)),
+        hard=lambda: Hard(SquareRoot(2)),
     )
 
 

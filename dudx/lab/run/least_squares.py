@@ -20,7 +20,7 @@ from dudx.network.model_checks import Model
 from dudx.optim import Jacobian, Term
 
 
-class LeastSquares:
+class LeastSquaresPhase:
     """Steps by an optimizer that is given terms.
 
     Args:

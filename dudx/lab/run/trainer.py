@@ -21,7 +21,7 @@ from dudx.lab.run.coupled_view import Views
 from dudx.lab.run.engine_choice import make_engine
 from dudx.lab.run.error_estimate import estimate
 from dudx.lab.run.evaluation import Evaluation, scored
-from dudx.lab.run.least_squares import LeastSquares
+from dudx.lab.run.least_squares import LeastSquaresPhase
 from dudx.lab.run.loop import Loop
 from dudx.lab.run.networks import knowledge_taken, networks, sizes_taken
 from dudx.lab.run.networks.assembled import assembled
@@ -96,7 +96,9 @@ class Trainer(Loop):
             return Descent(self.optimizer, self.schedule, self._gradient)  # type: ignore[arg-type]
         seen, generator = self.views.training, self.engine_generator
         noise = Noise() if self.objective.kept_back else None
-        return LeastSquares(self.optimizer, seen, lambda: self.engine, generator, self.ranks, automatic, noise, s.tame)
+        return LeastSquaresPhase(
+            self.optimizer, seen, lambda: self.engine, generator, self.ranks, automatic, noise, s.tame
+        )
 
     def _second_phase(self) -> Phase | None:
         if not self.settings.lbfgs_epochs:
@@ -189,7 +191,7 @@ class Trainer(Loop):
 
     def _weights_due(self, phase: Phase) -> bool:
         """Whether the weights are looked at anew; an optimizer that takes terms does so by itself."""
-        by_gradients = not isinstance(phase, LeastSquares)
+        by_gradients = not isinstance(phase, LeastSquaresPhase)
         return self.settings.weights == "auto" and by_gradients and self.epoch % _REWEIGH == 0
 
     def _residual_size(self, points: Tensor) -> Tensor:

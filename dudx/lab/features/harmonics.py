@@ -11,7 +11,7 @@ from dudx.errors import whole_number
 from dudx.lab.features.feature import Feature, column, positive
 
 
-class Periodic(Feature):
+class Harmonics(Feature):
     """cos and sin of 2π k x / period for k = 1 … harmonics: a network of them is periodic, with all derivatives.
 
     Args:
@@ -34,4 +34,4 @@ class Periodic(Feature):
         return torch.cat(cosines if self.even else [*cosines, *(torch.sin(k * angle) for k in waves)], dim=1)
 
 
-FEATURE = Periodic
+FEATURE = Harmonics
