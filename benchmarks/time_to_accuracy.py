@@ -30,11 +30,10 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
-from dudx.engines import engines
 from dudx.lab import make_settings, storage, train
 from dudx.lab.plots import COLOURS, figure
 from dudx.lab.problems import problem
-from dudx.lab.run.engine_choice import engine_label
+from dudx.lab.run.engine_table import engine_label, engines_in_order
 from dudx.lab.run.metrics import percent
 from reproduction.archive import Archive, write
 
@@ -206,7 +205,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--problems", nargs="+", default=["poisson", "burgers", "heat"])
     parser.add_argument("--optimizers", nargs="+", default=list(WAYS), choices=list(WAYS))
-    parser.add_argument("--engines", nargs="+", choices=list(engines()), help="with every optimizer")
+    parser.add_argument("--engines", nargs="+", choices=list(engines_in_order()), help="with every optimizer")
     parser.add_argument("--seeds", type=int, default=5)
     parser.add_argument("--seconds", type=float, help="instead of those of each way")
     parser.add_argument("--out", type=Path, default=Path("results/accuracy"))

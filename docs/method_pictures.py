@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 
 import dudx
+from dudx.engines.request import request_of
 from dudx.lab.plots import COLOURS, figure
 from reproduction.experiments.pictures import plain_log
 
@@ -41,7 +42,7 @@ def inside() -> None:
                 rows.append(points.detach())
                 return points.square().sum(1, keepdim=True)
 
-            engine.derivatives(noted, x, [dudx.Laplacian().expanded(2)])
+            engine.derivatives(noted, x, request_of(dudx.Laplacian(), x))
             at = rows[-1]
             outside = _distance(at) > 1e-12
             ax.plot(circle.cos(), circle.sin(), color="0.4")

@@ -10,7 +10,6 @@ import torch
 from dudx import FD, D, Laplacian, Taylor, find_eps
 from dudx.engines.difference.stencils import tensor_product
 from dudx.lab.plots import COLOURS, figure
-from dudx.operators import fitting
 
 IMAGES = Path(__file__).parent / "images"
 #: What is drawn, and the orders of its terms along x and y.
@@ -51,7 +50,7 @@ def streams() -> None:
     }
     with figure(IMAGES / "streams.png", 1, (7, 2.9)) as (ax,):
         for number, (engine, label) in enumerate(((Taylor(), "Taylor: streams"), (FD(0.1), "FD: evaluations"))):
-            rows = [engine.rows(x, fitting(operators, x)).at_once for operators in cases.values()]
+            rows = [engine.rows(x, operators).at_once for operators in cases.values()]
             places = [place + 0.4 * number for place in range(len(cases))]
             bars = ax.barh(places, rows, height=0.36, color=COLOURS[number], label=label)
             ax.bar_label(bars, padding=3, fontsize=8)

@@ -14,7 +14,9 @@ from dudx.backend.active_modes import vmap_active
 from dudx.backend.outer_compile import uncompiled
 from dudx.engines.autodiff import AD
 from dudx.engines.first_use import can_be_planned, sound_derivatives
-from dudx.engines.interface import Engine, Prepared, RowsPerPoint
+from dudx.engines.interface import Engine, Prepared, RowsPerPoint, one_sided
+from dudx.engines.interface import prepared as prepared_by
+from dudx.engines.request import Request, request_of
 from dudx.errors import CoupledModelError, InputError, whole_number
 from dudx.network import model_checks
 from dudx.network.batch_bound import samples_of
@@ -22,7 +24,7 @@ from dudx.network.chunking import in_chunks
 from dudx.network.compiled_plan import graphs_for, run_compiled
 from dudx.network.ensemble import Ensemble
 from dudx.network.model_checks import Model
-from dudx.operators import Operator, fitting, orders_of
+from dudx.operators import Operator
 
 
 @overload
@@ -58,37 +60,37 @@ def evaluate(
         >>> u_x.tolist()
         [[3.0], [27.0]]
     """
-    asked = fitting(operators, tensor_checks.batch(x))
-    found = compiled_derivatives(model, x, asked, engine) if compile else derivatives(model, x, asked, engine)
+    request = request_of(operators, tensor_checks.batch(x))
+    found = compiled_derivatives(model, x, request, engine) if compile else derivatives(model, x, request, engine)
     return found[0] if isinstance(operators, Operator) else tuple(found)
 
 
-def derivatives(model: Model, x: Tensor, operators: Sequence[Operator], engine: Engine) -> Sequence[Tensor]:
-    """The same for operators that are known to fit the points."""
+def derivatives(model: Model, x: Tensor, request: Request, engine: Engine) -> Sequence[Tensor]:
+    """One (B, m) tensor for each operator of a request that was checked against the points."""
     if isinstance(model, Ensemble):
         _admitted(model.kind, x, engine)
-        return model.map(lambda member: tuple(derivatives(member, x, operators, engine)))
-    return sound_derivatives(engine, _admitted(model, x, engine), x, operators)
+        return model.map(lambda member: tuple(derivatives(member, x, request, engine)))
+    return sound_derivatives(engine, _admitted(model, x, engine), x, request)
 
 
 def derivatives_elsewhere(
-    model: Model, engine: Engine, points: int, operators: Sequence[Operator], rows: Tensor, side: str | None = None
+    model: Model, engine: Engine, points: int, request: Request, rows: Tensor, side: str | None = None
 ) -> Sequence[Tensor] | None:
-    """The same at the nodes (K, B, d) of each of B points, or (K, 1, d) where these are the same for all.
+    """Derivatives at the nodes (K, B, d) of each of B points, or (K, 1, d) where these are the same for all.
 
-    With a side by the engine that looks there; None if that is the engine itself, so that nothing is to be computed.
+    With a side, they are one-sided; None if the engine's own are the same from both sides.
     """
     if side is not None:
-        looking = engine.looking(side)
-        if looking is engine:
+        sided = one_sided(engine, side)
+        if sided is engine:
             return None
-        engine = looking
+        engine = sided
     if samples_of(model) > 1:
         rows = rows.expand(-1, points, -1)
-    if not orders_of(tuple(operators)):  # values need no engine, and some engines have points of their own
+    if not request.orders:  # values need no engine, and some engines have points of their own
         engine = AD(coupled=engine.coupled if engine.coupled == "ignore" else "refuse")
     try:
-        return derivatives(model, rows.reshape(-1, rows.shape[2]), operators, engine)
+        return derivatives(model, rows.reshape(-1, rows.shape[2]), request, engine)
     except CoupledModelError as error:
         raise CoupledModelError(
             "The samples of this network's batch influence each other, and an integral, a fractional or upwind "
@@ -96,15 +98,15 @@ def derivatives_elsewhere(
         ) from error
 
 
-def compiled_derivatives(model: Model, x: Tensor, operators: Sequence[Operator], engine: Engine) -> Sequence[Tensor]:
-    """The same from a compiled graph, where there is one."""
+def compiled_derivatives(model: Model, x: Tensor, request: Request, engine: Engine) -> Sequence[Tensor]:
+    """Derivatives from a compiled graph, where there is one."""
     kind = model.kind if isinstance(model, Ensemble) else model
     if not vmap_active() and callable(model):
         graphs = graphs_for(model)
-        plan = prepared(kind, x, operators, engine) if graphs.can_compile(kind) else None
+        plan = prepared(kind, x, request, engine) if graphs.can_compile(kind) else None
         if plan is not None:
             return run_compiled(graphs, plan, model, x, _own)
-    return derivatives(model, x, operators, engine)
+    return derivatives(model, x, request, engine)
 
 
 def _own(_: None, computed: Sequence[Tensor], x: Tensor, given: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
@@ -112,10 +114,10 @@ def _own(_: None, computed: Sequence[Tensor], x: Tensor, given: tuple[Tensor, ..
     return tuple(value.clone() for value in computed)
 
 
-def prepared(model: Model, x: Tensor, operators: Sequence[Operator], engine: Engine) -> Prepared | None:
-    """The plan of such a request after the same checks; None where the engine has no plan apart for this network."""
-    can = can_be_planned(engine, _admitted(model, x, engine), x, operators)
-    return engine.prepared(x, operators) if can else None
+def prepared(model: Model, x: Tensor, request: Request, engine: Engine) -> Prepared | None:
+    """Plan a request, after all checks; None where the engine has no plan apart from execution for this network."""
+    can = can_be_planned(engine, _admitted(model, x, engine), x, request)
+    return prepared_by(engine, x, request) if can else None
 
 
 def _admitted(model: Model, x: Tensor, engine: Engine) -> Model:

@@ -3,6 +3,9 @@
 `D(0, 0)`, `Laplacian()` and `Along(v)` are operators; sums, differences and multiples of operators are
 operators, and `A @ B` applies B and then A. An operator is a value: immutable, hashable, free of any idea of
 how it will be computed.
+
+The terms of an operator hold no tensors. A derivative along vectors names them by a slot, and the operator keeps the
+tensors beside its terms; `in_common_slots` takes them apart.
 """
 
 from __future__ import annotations
@@ -11,9 +14,8 @@ import itertools
 import numbers
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
 from types import MappingProxyType
-from typing import Any, cast
+from typing import Any, ClassVar, cast
 
 import torch
 from torch import Generator, Tensor
@@ -41,18 +43,13 @@ class Partial:
         return " @ ".join(parts)
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True)
 class Directional:
-    """The derivative of the given order along a vector at each point; two are equal if they share the tensor."""
+    """The derivative of the given order along a vector at each point: the tensor (B, d) in a slot of `vectors`."""
 
-    direction: Tensor
+    slot: int
     order: int
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, Directional) and other.direction is self.direction and other.order == self.order
-
-    def __hash__(self) -> int:
-        return hash((id(self.direction), self.order))
+    laplacians: ClassVar[int] = 0
 
     def __repr__(self) -> str:
         return f"Along(v, order={self.order})"
@@ -64,46 +61,71 @@ Term = Partial | Directional
 class Operator:
     """A linear combination of partial and directional derivatives.
 
+    Args:
+        terms: the derivatives with their coefficients.
+        vectors: the tensors (B, d) that directional terms follow, by slot. It is empty where a request keeps them for
+            all of its operators.
+
     Example:
         >>> heat = dudx.D(1) - 0.1 * dudx.D(0, 0)
         >>> isinstance(heat, dudx.operators.Operator), sorted(heat.orders)
         (True, [1, 2])
     """
 
-    __slots__ = ("_hash", "holds_vectors", "terms")
+    __slots__ = ("_hash", "terms", "vectors")
     # Lets numpy's scalars stand on the left of a product: they would otherwise try to make an array of us.
     __array_ufunc__ = None
 
     terms: Mapping[Term, float]
-    #: Whether there is a direction among the terms, and so a tensor that a cache would keep alive.
-    holds_vectors: bool
+    vectors: tuple[Tensor, ...]
     _hash: int | None
 
-    def __init__(self, terms: Mapping[Term, float]):
+    def __init__(self, terms: Mapping[Term, float], vectors: tuple[Tensor, ...] = ()):
         kept = {term: coefficient for term, coefficient in terms.items() if coefficient != 0}
         object.__setattr__(self, "terms", MappingProxyType(kept))
-        object.__setattr__(self, "holds_vectors", any(isinstance(term, Directional) for term in kept))
+        object.__setattr__(self, "vectors", vectors)
         object.__setattr__(self, "_hash", None)
 
     def __setattr__(self, name: str, value: object) -> None:
         raise AttributeError("an operator cannot be changed; build a new one")
 
     def __reduce__(self) -> tuple:
-        return Operator, (dict(self.terms),)
+        return Operator, (dict(self.terms), self.vectors)
 
     @property
     def orders(self) -> frozenset[int]:
         """The orders of the derivatives that occur."""
         return frozenset(term.order for term in self.terms)
 
+    @property
+    def directional(self) -> bool:
+        """True where a term is a derivative along vectors."""
+        return any(isinstance(term, Directional) for term in self.terms)
+
     def expanded(self, dimensions: int) -> Operator:
-        """The same operator in `dimensions` variables with every open Laplacian written out."""
-        uncached = self.holds_vectors or torch.compiler.is_compiling()  # which would see through the cache, and say so
-        return (_expanded.__wrapped__ if uncached else _expanded)(self, dimensions)
+        """The operator in `dimensions` variables with every open Laplacian written out."""
+        for term in self.terms:
+            if term.laplacians:
+                return self._expanded(dimensions)
+        return self
+
+    def _expanded(self, dimensions: int) -> Operator:
+        total: dict[Term, float] = {}
+        for term, coefficient in self.terms.items():
+            for repeated in itertools.product(range(dimensions), repeat=term.laplacians):
+                written_out: Term = term
+                if isinstance(term, Partial):
+                    axes = term.axes + tuple(axis for axis in repeated for _ in range(2))
+                    written_out = Partial(tuple(sorted(axes)))
+                total[written_out] = total.get(written_out, 0.0) + coefficient
+        return Operator(total, self.vectors)
 
     def __add__(self, other: object) -> Operator:
         if not isinstance(other, Operator):
             return NotImplemented
+        if self.vectors or other.vectors:
+            (one, another), vectors = in_common_slots((self, other))
+            return Operator((one + another).terms, vectors)
         total = dict(self.terms)
         for term, coefficient in other.terms.items():
             total[term] = total.get(term, 0.0) + coefficient
@@ -118,7 +140,8 @@ class Operator:
     def __mul__(self, factor: object) -> Operator:
         if not isinstance(factor, numbers.Real):
             return NotImplemented
-        return Operator({term: coefficient * float(factor) for term, coefficient in self.terms.items()})
+        terms = {term: coefficient * float(factor) for term, coefficient in self.terms.items()}
+        return Operator(terms, self.vectors)
 
     __rmul__ = __mul__
 
@@ -137,12 +160,20 @@ class Operator:
         return Operator(total)
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, Operator) and self.terms == other.terms
+        if not isinstance(other, Operator):
+            return False
+        if self.vectors or other.vectors:
+            (one, another), _ = in_common_slots((self, other))
+            return one.terms == another.terms
+        return self.terms == other.terms
 
     def __hash__(self) -> int:
         # Computed once: in many variables there are many terms, and plans are looked up by operator.
         if self._hash is None:
-            object.__setattr__(self, "_hash", hash(frozenset(self.terms.items())))
+            terms: Any = self.terms.items()
+            if self.vectors:  # equal operators may number their slots in another order
+                terms = [(t.order if isinstance(t, Directional) else t, c) for t, c in terms]
+            object.__setattr__(self, "_hash", hash(frozenset(terms)))
         return cast(int, self._hash)
 
     def __repr__(self) -> str:
@@ -151,18 +182,33 @@ class Operator:
         return " + ".join(repr(t) if c == 1 else f"{c:g} * {t!r}" for t, c in self.terms.items())
 
 
-@lru_cache(maxsize=256)
-def _expanded(operator: Operator, dimensions: int) -> Operator:
-    total: dict[Term, float] = {}
-    for term, coefficient in operator.terms.items():
-        if isinstance(term, Directional):
-            total[term] = total.get(term, 0.0) + coefficient
-            continue
-        for repeated in itertools.product(range(dimensions), repeat=term.laplacians):
-            axes = term.axes + tuple(axis for axis in repeated for _ in range(2))
-            partial = Partial(tuple(sorted(axes)))
-            total[partial] = total.get(partial, 0.0) + coefficient
-    return Operator(total)
+class Slots:
+    """Slots for the vectors of several operators: a tensor has one slot wherever it occurs."""
+
+    def __init__(self) -> None:
+        self.vectors: list[Tensor] = []
+        self._numbers: dict[int, int] = {}
+
+    def take(self, operator: Operator) -> Operator:
+        """The operator in these slots, without its tensors, which are added to `vectors`."""
+        if not operator.vectors:
+            return operator
+        terms: dict[Term, float] = {}
+        for term, coefficient in operator.terms.items():
+            if isinstance(term, Directional):
+                vector = operator.vectors[term.slot]
+                slot = self._numbers.setdefault(id(vector), len(self.vectors))
+                if slot == len(self.vectors):
+                    self.vectors.append(vector)
+                term = Directional(slot, term.order)
+            terms[term] = terms.get(term, 0.0) + coefficient
+        return Operator(terms)
+
+
+def in_common_slots(operators: Sequence[Operator]) -> tuple[tuple[Operator, ...], tuple[Tensor, ...]]:
+    """Take operators apart: hashable operators without tensors that share slots, and the tensors by slot."""
+    slots = Slots()
+    return tuple(map(slots.take, operators)), tuple(slots.vectors)
 
 
 def D(*axes: int) -> Operator:
@@ -214,7 +260,7 @@ def Along(v: Tensor, order: int = 1) -> Operator:
     if not isinstance(v, Tensor) or v.ndim != 2 or not v.is_floating_point():
         got = f"a tensor of shape {tuple(v.shape)} and {v.dtype}" if isinstance(v, Tensor) else type(v).__name__
         raise InputError(f"Along takes a floating-point tensor of shape (B, d), a vector per point; got {got}.")
-    return Operator({Directional(v, errors.whole_number(order, "The order of Along")): 1.0})
+    return Operator({Directional(0, errors.whole_number(order, "The order of Along")): 1.0}, (v,))
 
 
 def Second(a: Any) -> Operator:
@@ -241,74 +287,16 @@ def Second(a: Any) -> Operator:
         entries = matrix.tolist()
         pairs = itertools.product(range(len(entries)), repeat=2)
         return sum((entries[i][j] * D(i, j) for i, j in pairs), Operator({}))
-    values, vectors = torch.linalg.eigh(matrix)
-    total = Operator({})
-    for sign in (1, -1):
+    values, axes = torch.linalg.eigh(matrix)
+    terms: dict[Term, float] = {}
+    vectors: list[Tensor] = []
+    for sign in (1.0, -1.0):
         size = (sign * values).clamp(min=0).sqrt()
         for k in range(matrix.shape[-1]):
             if bool(size[:, k].any()):
-                total = total + sign * Along(size[:, k : k + 1] * vectors[:, :, k], order=2)
-    return total
-
-
-def at_rows(operators: Sequence[Operator], rows: int | slice | Tensor) -> tuple[Operator, ...]:
-    """The operators at some samples: their directions cut down to the vectors there, and still shared."""
-    terms = (term for operator in operators for term in operator.terms)
-    here = {id(t.direction): t.direction[rows] for t in terms if isinstance(t, Directional)}
-    return tuple(
-        Operator(
-            {
-                Directional(here[id(term.direction)], term.order)
-                if isinstance(term, Directional)
-                else term: coefficient
-                for term, coefficient in operator.terms.items()
-            }
-        )
-        for operator in operators
-    )
-
-
-def orders_of(operators: tuple[Operator, ...]) -> tuple[int, ...]:
-    """The orders of the derivatives that occur in any of the operators, from the lowest."""
-    for operator in operators:
-        if operator.holds_vectors:
-            return _orders_of.__wrapped__(operators)
-    return _orders_of(operators)
-
-
-@lru_cache(maxsize=256)
-def _orders_of(operators: tuple[Operator, ...]) -> tuple[int, ...]:
-    return tuple(sorted({order for operator in operators for order in operator.orders if order}))
-
-
-def fitting(requested: object, x: Tensor) -> list[Operator]:
-    """Operators as they are asked for, in the d variables of x, once every axis and direction fits the points."""
-    listed = [requested] if isinstance(requested, Operator) else requested
-    if not isinstance(listed, Sequence) or not all(isinstance(o, Operator) for o in listed):
-        raise InputError(f"Operators must be a list such as [D(0), Laplacian()]; got {requested!r}.")
-    if not listed:
-        raise InputError("The list of operators is empty; ask for at least one, for example D().")
-    for term in (term for operator in listed for term in operator.terms):
-        if isinstance(term, Directional):
-            _check_direction(term.direction, x)
-        elif term.axes and term.axes[-1] >= x.shape[1]:
-            raise InputError(
-                f"Axis {term.axes[-1]} is out of range: the points have {x.shape[1]} columns, 0 to {x.shape[1] - 1}."
-            )
-    return [operator.expanded(x.shape[1]) for operator in listed]
-
-
-def _check_direction(v: Tensor, x: Tensor) -> None:
-    if v.shape != x.shape:
-        raise InputError(
-            f"The direction of Along must have the shape of the points, {tuple(x.shape)}; got {tuple(v.shape)}."
-        )
-    if v.dtype != x.dtype or v.device != x.device:
-        raise InputError(
-            f"The direction of Along is {v.dtype} on {v.device} and the points are {x.dtype} on {x.device}; "
-            "use v.to(x)."
-        )
-    tensor_checks.finite(v, "direction of Along")
+                terms[Directional(len(vectors), 2)] = sign
+                vectors.append(size[:, k : k + 1] * axes[:, :, k])
+    return Operator(terms, tuple(vectors))
 
 
 def random_laplacian(x: Tensor, samples: int = 1, kind: str = "axes", generator: Generator | None = None) -> Operator:
@@ -346,7 +334,4 @@ def random_laplacian(x: Tensor, samples: int = 1, kind: str = "axes", generator:
         keys = torch.rand(count, dimensions, generator=generator, device=device).roll((1, 1), (0, 1))
         chosen = keys.topk(samples, dim=1).indices.T.to(x.device)
         vectors = torch.nn.functional.one_hot(chosen, dimensions).to(x) * dimensions**0.5
-    total = Operator({})
-    for vector in vectors:
-        total = total + Along(vector, order=2) / samples
-    return total
+    return Operator({Directional(k, 2): 1 / samples for k in range(samples)}, tuple(vectors.unbind()))

@@ -7,13 +7,12 @@ and says so when asked for more.
     python examples/custom_engine.py
     dudx train custom_engine:transport --engine custom_engine:ComplexStep --out runs/transport       (from this folder)
 
-An engine with a step of its own to keep in training says so by `calibrated`, `state` and `with_state`.
+An engine with a step of its own to keep in training derives from `dudx.engines.interface.Adjustable`.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
@@ -21,10 +20,11 @@ from torch import Tensor, nn
 from torch.func import functional_call
 
 import dudx
+from dudx.engines.request import Request
 from dudx.errors import UnsupportedError
 from dudx.lab import Dirichlet, Initial, Interval, Problem
 from dudx.network.model_checks import Model
-from dudx.operators import Operator, Partial, Term
+from dudx.operators import Partial, Term
 
 
 @dataclass(frozen=True)
@@ -33,9 +33,9 @@ class ComplexStep(dudx.Engine):
 
     step: float = 1e-20
 
-    def derivatives(self, model: Model, x: Tensor, operators: Sequence[Operator]) -> list[Tensor]:
+    def derivatives(self, model: Model, x: Tensor, request: Request) -> list[Tensor]:
         assert isinstance(model, nn.Module)
-        terms = {term for operator in operators for term in operator.terms}
+        terms = {term for operator in request for term in operator.terms}
         if not all(isinstance(term, Partial) and term.order <= 1 for term in terms):
             raise UnsupportedError("ComplexStep computes values and first derivatives; use dudx.AD() for more.")
         shifts = torch.zeros(1 + x.shape[1], *x.shape, dtype=x.dtype, device=x.device)
@@ -50,7 +50,7 @@ class ComplexStep(dudx.Engine):
             values[Partial((axis,))] = u[1 + axis].imag / self.step
         return [
             torch.stack([coefficient * values[term] for term, coefficient in operator.terms.items()]).sum(0)
-            for operator in operators
+            for operator in request
         ]
 
 

@@ -15,6 +15,7 @@ from dudx.backend import tensor_checks
 from dudx.coupling.mixing_detection import ROWS, MixingModule, mixing_modules, relative_change
 from dudx.diagnose.hazards import Hazard, hazards
 from dudx.diagnose.measured_errors import ErrorMeasurement, RelativeError, reason
+from dudx.engines.request import request_of
 from dudx.engines.taylor.taylor_engine import Taylor
 from dudx.errors import DudxError, InputError, SlowRuleWarning, whole_number
 from dudx.network import model_checks
@@ -24,7 +25,7 @@ from dudx.network.modules import modules_of, type_name
 from dudx.network.probe_rows import difference, perturbations, probe_batch, rounding_tolerance
 from dudx.network.random_numbers import PrivateRandomNumbers
 from dudx.network.sandbox import output_of, sandboxed_if_random, without_graph
-from dudx.operators import Laplacian, fitting
+from dudx.operators import Laplacian
 
 # Rows through the network, times derivatives, that are still quick.
 _BUDGET = 2**16
@@ -197,7 +198,7 @@ def _for_independent(model: Model, rows: Tensor, notes: list[str]) -> Iterator[s
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", SlowRuleWarning)
-            Taylor().derivatives(model, rows, fitting(Laplacian(), rows))
+            Taylor().derivatives(model, rows, request_of(Laplacian(), rows))
     except (DudxError, RuntimeError) as error:
         notes.append(f"dudx.Taylor() refuses: {reason(error)}.")
         yield "Any engine but dudx.Taylor(); dudx.AD() is exact."

@@ -16,6 +16,7 @@ from dudx.engines.crosscheck import Trial
 from dudx.engines.difference.shifted_batches import differences
 from dudx.engines.interface import Engine
 from dudx.engines.per_sample import PerSampleAD
+from dudx.engines.request import request_of
 from dudx.engines.taylor.taylor_engine import Taylor
 from dudx.errors import DudxError, UnsupportedError
 from dudx.network.function_monitor import FunctionMonitor, describe_kink
@@ -23,7 +24,7 @@ from dudx.network.model_checks import Model
 from dudx.network.modules import modules_of
 from dudx.network.random_numbers import KernelMonitor
 from dudx.network.sandbox import output_of
-from dudx.operators import D, Laplacian, Operator, fitting
+from dudx.operators import D, Laplacian, Operator
 
 #: The step of the reference in double precision: accurate to fourth order, eight digits or so.
 _STEP = 1e-3
@@ -108,10 +109,10 @@ def _fused(model: Model, rows: Tensor) -> Iterator[Hazard]:
         error, remedy = None, "dudx.AD() and dudx.Taylor() write it out."
         parameters = [p for module in modules_of(model) for p in module.parameters(recurse=False) if p.requires_grad]
         try:
-            operators = tuple(fitting(Laplacian(), rows))
+            request = request_of(Laplacian(), rows)
             # First what may be disturbed by another pass, in which running statistics are written to.
-            ours = _gradient(reverse_derivatives(u, x, operators, differentiable=True)[0], parameters)
-            true = _gradient(AD(coupled="ignore").derivatives(model, rows, operators)[0], parameters)
+            ours = _gradient(reverse_derivatives(u, x, request, differentiable=True)[0], parameters)
+            true = _gradient(AD(coupled="ignore").derivatives(model, rows, request)[0], parameters)
             error = float((ours - true).norm() / true.norm()) if parameters else None
         except UnsupportedError:
             remedy = "dudx.AD() refuses it, use the module that this one was traced or exported from."
@@ -132,10 +133,10 @@ def _error(model: Model, rows: Tensor, engine: Engine, operators: list[Operator]
     try:
         twin = copy.deepcopy(model).double() if isinstance(model, nn.Module) else model
         precise = rows.double()
-        fitted = tuple(fitting(operators, rows))
+        request = request_of(operators, rows)
         with torch.autocast(rows.device.type, enabled=False):
-            true = torch.cat(differences(twin, precise, fitted, {1: _STEP, 2: _STEP}, 4)).double()
-        ours = torch.cat(list(engine.derivatives(model, rows, fitted))).double()
+            true = torch.cat(differences(twin, precise, request, {1: _STEP, 2: _STEP}, 4)).double()
+        ours = torch.cat(list(engine.derivatives(model, rows, request))).double()
         return float((ours - true).abs().amax() / true.abs().amax().clamp(min=torch.finfo(torch.float64).tiny))
     except (DudxError, RuntimeError, TypeError):  # it has no copy, or no derivatives
         return None

@@ -15,11 +15,12 @@ from dudx.coupling.isolation import isolate
 from dudx.engines.autodiff import AD
 from dudx.engines.interface import Engine
 from dudx.engines.per_sample import PerSampleAD
+from dudx.engines.request import request_of
 from dudx.errors import DudxError, UnsupportedError, first_line
 from dudx.network.model_checks import Model
 from dudx.network.modules import modules_of
 from dudx.network.random_numbers import PrivateRandomNumbers
-from dudx.operators import D, Laplacian, Operator, fitting
+from dudx.operators import D, Laplacian, Operator
 
 
 @dataclass(frozen=True)
@@ -85,7 +86,7 @@ class ErrorMeasurement:
             self.idiom[name] = found
 
     def _derivatives(self, model: Model, name: str, engine: Engine) -> Tensor:
-        return torch.stack(list(engine.derivatives(model, self.x, fitting(self.requests[name], self.x))), dim=-1)
+        return torch.stack(list(engine.derivatives(model, self.x, request_of(self.requests[name], self.x))), dim=-1)
 
     def _per_sample(self, model: Model, name: str) -> Tensor:
         try:

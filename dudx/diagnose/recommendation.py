@@ -16,19 +16,23 @@ from torch import Tensor
 from dudx.backend import tensor_checks
 from dudx.coupling.isolation import isolate
 from dudx.engines import engines
-from dudx.engines.interface import Engine
+from dudx.engines.interface import Engine, calibrated, rows_per_point
+from dudx.engines.per_sample import PerSampleAD
+from dudx.engines.request import Request, request_of
 from dudx.errors import CalibrationWarning, DudxError, UnsupportedError
-from dudx.evaluate import evaluate, prepared, suggested_chunk
+from dudx.evaluate import derivatives, prepared, suggested_chunk
 from dudx.network.batch_bound import samples_of, unbound
 from dudx.network.compiled_graph import CompiledGraphs
 from dudx.network.compiled_plan import run_compiled
 from dudx.network.coupling_check import coupled
 from dudx.network.model_checks import Model
-from dudx.operators import Directional, Operator, fitting
+from dudx.operators import Operator
 
 #: By how much an engine with an error must be faster than an exact one to come before it.
 _PRICE_OF_ERROR = 1.25
 _CALIBRATED_ON = 1024
+#: Engines that are not compared: variants of FD, estimates, a slow reference, those made for certain points.
+_NOT_COMPARED = frozenset({"auto", "can", "cloud", "efd", "per-sample", "sfd", "stde"})
 
 
 @dataclass(frozen=True)
@@ -91,7 +95,11 @@ class Recommendation(Sequence[Candidate]):
 
 
 def recommend(
-    model: Model, x: Tensor, operators: Sequence[Operator], repeats: int = 5, compile: bool = False
+    model: Model,
+    x: Tensor,
+    operators: Sequence[Operator],
+    repeats: int = 5,
+    compile: bool = False,
 ) -> Recommendation:
     """Time a training step with each engine on this network and batch; the fastest comes first.
 
@@ -116,27 +124,28 @@ def recommend(
     >>> derivatives = dudx.evaluate(model, x, [dudx.Laplacian()], found[0].engine)
     """
     x = tensor_checks.points(x)
-    operators = fitting(operators, x)
+    request = request_of(operators, x)
     mixed = coupled(model, x)
     whole = mixed or samples_of(model) > 1  # such a model takes no part of its samples
     target: Model = isolate(model, x, update_statistics=False) if mixed else model
-    candidates = [kind() for kind in engines().values() if kind.recommended]
-    exact = _exact(target, x, operators, [engine for engine in candidates if not engine.approximate])
+    candidates = [kind() for kind in compared_engines()]
+    exact = _exact(target, x, request, [engine for engine in candidates if not engine.approximate])
     failed: list[Candidate] = []
     running: list[tuple[Candidate, _Step]] = []
     for engine in candidates:
         candidate = Candidate(type(engine).__name__, engine)
         try:
-            engine = _calibrated(engine, target, x if whole else x[:_CALIBRATED_ON], operators)
+            some = slice(None) if whole else slice(_CALIBRATED_ON)
+            engine = _calibrated(engine, target, x[some], request.at_rows(some))
             candidate = replace(candidate, engine=engine)
-            values = evaluate(target, x, operators, engine)
+            values = derivatives(target, x, request, engine)
             off = float("nan") if exact is None else max(map(_difference, values, exact))
-            compiles = compile and not mixed and prepared(target, x, operators, engine) is not None
+            compiles = compile and not mixed and prepared(target, x, request, engine) is not None
             for compiled in (False, True) if compiles else (False,):
                 name = type(engine).__name__ + " compiled" * compiled
                 note = "on dudx.isolate(model, x)" if mixed else ""
                 candidate = replace(candidate, name=name, error=off, note=note, compiled=compiled)
-                step = _Step(target, x, operators, engine, compiled, sliced=not whole)
+                step = _Step(target, x, request, engine, compiled, sliced=not whole)
                 step()  # what is compiled is compiled here
                 running.append((replace(candidate, note=candidate.note or step.note), step))
         except (DudxError, RuntimeError) as error:  # of torch's kinds where the gradient has no gradient
@@ -150,65 +159,64 @@ def recommend(
     measured = [replace(c, seconds=statistics.median(t)) for (c, _), t in zip(running, times, strict=True)]
     order = sorted(measured, key=lambda c: c.seconds * (_PRICE_OF_ERROR if c.engine.approximate else 1.0)) + failed
     if mixed:
-        for_coupled = [kind() for kind in engines().values() if kind.coupled is None]
-        note = "the reference; not timed, slow"
-        order += [Candidate(type(engine).__name__, engine, error=0.0, note=note) for engine in for_coupled]
+        order.append(Candidate("PerSampleAD", PerSampleAD(), error=0.0, note="the reference; not timed, slow"))
     return Recommendation(tuple(order))
 
 
-def _exact(
-    model: Model, x: Tensor, operators: Sequence[Operator], engines: Sequence[Engine]
-) -> tuple[Tensor, ...] | None:
-    """What errors are measured against, unless none of the engines knows it."""
+def compared_engines() -> list[type[Engine]]:
+    """The engines that are compared: AD, FD and Taylor, and those that a user has added to the folder."""
+    return [kind for name, kind in engines().items() if name not in _NOT_COMPARED]
+
+
+def _exact(model: Model, x: Tensor, request: Request, engines: Sequence[Engine]) -> Sequence[Tensor] | None:
+    """Exact derivatives, by the first engine that has them; None if there is none."""
     for engine in engines:
         with contextlib.suppress(UnsupportedError):
-            return evaluate(model, x, operators, engine)
+            return derivatives(model, x, request, engine)
     return None
 
 
-def _calibrated(engine: Engine, model: Model, x: Tensor, operators: Sequence[Operator]) -> Engine:
+def _calibrated(engine: Engine, model: Model, x: Tensor, request: Request) -> Engine:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", CalibrationWarning)
         try:
-            return engine.calibrated(model, x, operators)
+            return calibrated(engine, model, x, request, {})
         except UnsupportedError:  # by automatic differentiation
-            return engine.calibrated(model, x, operators, reference="differences")
+            return calibrated(engine, model, x, request, {"reference": "differences"})
 
 
 class _Step:
     """One evaluation and backward pass of the whole batch, which leaves the parameters' gradients as they were."""
 
-    def __init__(
-        self, model: Model, x: Tensor, operators: Sequence[Operator], engine: Engine, compiled: bool, sliced: bool
-    ):
-        self.model, self.operators, self.engine = model, operators, engine
+    def __init__(self, model: Model, x: Tensor, request: Request, engine: Engine, compiled: bool, sliced: bool):
+        self.model, self.engine = model, engine
         self.compiled = CompiledGraphs() if compiled else None
-        size = (
-            suggested_chunk(model, x.device, engine.rows(x, operators))
-            if sliced and not _vectors(operators)
-            else len(x)
-        )
-        self.slices = x.split(size)
+        size = suggested_chunk(model, x.device, rows_per_point(engine, x, request)) if sliced else len(x)
+        #: The points of each slice and the request there.
+        self.slices = [
+            (part, request.at_rows(slice(number * size, (number + 1) * size)))
+            for number, part in enumerate(x.split(size))
+        ]
         self.parameters = _parameters(model)
 
     def __call__(self) -> None:
-        for part in self.slices:
-            loss = self._loss(part)
+        for part, request in self.slices:
+            loss = self._loss(part, request)
             if self.parameters and loss.requires_grad:
                 torch.autograd.grad(loss, self.parameters, allow_unused=True)
 
-    def _loss(self, x: Tensor) -> Tensor:
-        plan = None if self.compiled is None else prepared(self.model, x, self.operators, self.engine)
+    def _loss(self, x: Tensor, request: Request) -> Tensor:
+        plan = None if self.compiled is None else prepared(self.model, x, request, self.engine)
         if plan is None:
-            return _mean_squares(evaluate(self.model, x, self.operators, self.engine))
+            return _mean_squares(derivatives(self.model, x, request, self.engine))
         assert self.compiled is not None
 
         return run_compiled(self.compiled, plan, self.model, x, _end)
 
     @property
     def note(self) -> str:
-        """What a reader of the table should know of it."""
-        slices = f"slices of {len(self.slices[0])}" if len(self.slices) > 1 else ""
+        """The size of the slices and the time of compilation, for the table."""
+        slices = f"slices of {len(self.slices[0][0])}" if len(self.slices) > 1 else ""
         compiled = f"compiled in {self.compiled.seconds:.0f} s" if self.compiled is not None else ""
         return ", ".join(filter(None, (slices, compiled)))
 
@@ -219,11 +227,6 @@ def _end(_: None, values: Sequence[Tensor], x: Tensor, given: tuple[Tensor, ...]
 
 def _mean_squares(values: Sequence[Tensor]) -> Tensor:
     return torch.stack([value.square().mean() for value in values]).sum()
-
-
-def _vectors(operators: Sequence[Operator]) -> bool:
-    """Whether directions are given for each point, which would have to be cut with the points."""
-    return any(isinstance(term, Directional) for operator in operators for term in operator.terms)
 
 
 def _parameters(model: Model) -> list[Tensor]:

@@ -10,7 +10,7 @@ from dudx.engines.registry import modules_in
 
 @cache
 def engines() -> dict[str, type[Engine]]:
-    """The engines by the word for each in settings and on the command line."""
+    """The engines by name."""
     values = [value for module in modules_in(__name__) for value in vars(module).values()]
     kinds = [value for value in values if isinstance(value, type) and issubclass(value, Engine) and value.name]
-    return {kind.name: kind for kind in sorted(dict.fromkeys(kinds), key=lambda kind: (kind.rank, kind.name))}
+    return {kind.name: kind for kind in sorted(dict.fromkeys(kinds), key=lambda kind: kind.name)}

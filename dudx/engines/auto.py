@@ -9,17 +9,33 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Self
 
 import torch
-from torch import Generator, Tensor, nn
+from torch import Tensor, nn
 
 from dudx.engines.autodiff import AD
 from dudx.engines.first_use import sound_derivatives
-from dudx.engines.interface import Engine, Prepared, RowsPerPoint
+from dudx.engines.interface import (
+    Adjustable,
+    Counted,
+    Engine,
+    Planned,
+    Prepared,
+    RowsPerPoint,
+    Sided,
+    Stepped,
+    calibrated,
+    one_sided,
+    prepared,
+    refuse_unset,
+    rows_per_point,
+    state_of,
+    with_state,
+)
+from dudx.engines.request import Request
 from dudx.engines.taylor.taylor_engine import Taylor
 from dudx.errors import InputError, UnsupportedError
 from dudx.network.model_checks import Model
 from dudx.network.modules import owner_of
 from dudx.network.sandbox import sandboxed
-from dudx.operators import Directional, Operator, fitting
 
 #: What was found for a network, by request.
 _found: weakref.WeakKeyDictionary[Any, dict[Hashable, _Choice]] = weakref.WeakKeyDictionary()
@@ -32,7 +48,7 @@ class _Choice:
 
 
 @dataclass(frozen=True)
-class Auto(Engine):
+class Auto(Adjustable, Counted, Planned, Sided, Stepped):
     """The fastest of some engines for this network and request, among those that can do it.
 
     The first time a network is asked for something, each engine computes it with the parameters' gradients, and is
@@ -52,21 +68,13 @@ class Auto(Engine):
     """
 
     name = "auto"
-    label = "Auto"
-    summary = "the fastest exact engine for the network at hand, found by timing"
-    rank = 6
 
     candidates: tuple[Engine, ...] = field(default_factory=lambda: (Taylor(), AD()))
     #: The number of the engine that was chosen for good, and why.
     chosen: int | None = field(default=None, kw_only=True)
     reason: str = field(default="", kw_only=True, compare=False, repr=False)
     coupled: str | None = field(default="refuse", init=False, repr=False, compare=False)
-
-    @classmethod
-    def for_training(cls, accuracy: int, generator: Generator, coupled: str) -> Auto:
-        if coupled == "ignore":
-            raise InputError("Auto chooses among exact engines; a network's coupling is ignored by AD: --engine ad.")
-        return cls()
+    approximate: bool = field(default=False, init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         engines = tuple(self.candidates)
@@ -75,82 +83,75 @@ class Auto(Engine):
         object.__setattr__(self, "candidates", engines)
         if any(engine.coupled == "ignore" for engine in engines):
             raise InputError("Auto chooses among engines that are right, and coupled='ignore' is not one of them.")
+        object.__setattr__(self, "approximate", any(engine.approximate for engine in engines))
 
-    @property
-    def approximate(self) -> bool:  # type: ignore[override]
-        return any(engine.approximate for engine in self.candidates)
+    def derivatives(self, model: Model, x: Tensor, request: Request) -> Sequence[Tensor]:
+        return sound_derivatives(self._engine(model, x, request), model, x, request)
 
-    def derivatives(self, model: Model, x: Tensor, operators: Sequence[Operator]) -> Sequence[Tensor]:
-        return sound_derivatives(self._engine(model, x, operators), model, x, operators)
-
-    def looking(self, side: str) -> Self:
-        engines = tuple(engine.looking(side) for engine in self.candidates)
+    def one_sided(self, side: str) -> Self:
+        engines = tuple(one_sided(engine, side) for engine in self.candidates)
         changed = any(now is not before for now, before in zip(engines, self.candidates, strict=True))
         return replace(self, candidates=engines) if changed else self
 
-    def prepared(self, x: Tensor, operators: Sequence[Operator]) -> Prepared | None:
-        return None if self.chosen is None else self.candidates[self.chosen].prepared(x, operators)
+    def prepared(self, x: Tensor, request: Request) -> Prepared | None:
+        return None if self.chosen is None else prepared(self.candidates[self.chosen], x, request)
 
-    def rows(self, x: Tensor, operators: Sequence[Operator]) -> RowsPerPoint:
-        if self.chosen is not None:
-            return self.candidates[self.chosen].rows(x, operators)
-        each = [engine.rows(x, operators) for engine in self.candidates]
+    def rows_for(self, x: Tensor, request: Request) -> RowsPerPoint:
+        each = [rows_per_point(engine, x, request) for engine in self._possible]
         return RowsPerPoint(max(rows.at_once for rows in each), max(rows.kept for rows in each))
 
-    def calibrated(self, model: Model, x: Tensor, operators: Sequence[Operator], **search: Any) -> Self:
-        """The same engine with its choice made, and the steps of candidates that have any set."""
-        operators = fitting(operators, x)
-        engines = tuple(engine.calibrated(model, x, operators, **search) for engine in self.candidates)
-        choice = _fastest(engines, model, x, operators)
+    def refuse_unset(self, request: Request) -> None:
+        for engine in self._possible:
+            refuse_unset(engine, request)
+
+    def calibrated_for(self, model: Model, x: Tensor, request: Request, search: Mapping[str, Any]) -> Self:
+        """The engine with its choice made, and the steps of candidates that have any set."""
+        engines = tuple(calibrated(engine, model, x, request, search) for engine in self.candidates)
+        choice = _fastest(engines, model, x, request)
         return replace(self, candidates=engines, chosen=choice.number, reason=choice.reason)
 
     @property
     def state(self) -> dict[str, Any]:
-        kept = {str(number): engine.state for number, engine in enumerate(self.candidates) if engine.state}
+        states = {str(number): state_of(engine) for number, engine in enumerate(self.candidates)}
+        kept = {number: state for number, state in states.items() if state}
         return kept if self.chosen is None else {**kept, "chosen": self.chosen}
 
     def with_state(self, state: Mapping[str, Any]) -> Self:
         numbers = range(len(self.candidates))
         if not {"chosen", *map(str, numbers)} >= state.keys() or state.get("chosen", 0) not in numbers:
             raise InputError(f"Auto keeps the number of its choice, and was given another state: {state!r}.")
-        engines = tuple(e.with_state(state.get(str(i), {})) for i, e in enumerate(self.candidates))
+        engines = tuple(with_state(e, state.get(str(i), {})) for i, e in enumerate(self.candidates))
         return replace(self, candidates=engines, chosen=state.get("chosen"))
 
     @property
-    def shown(self) -> str:
-        return "" if self.chosen is None else type(self.candidates[self.chosen]).__name__
+    def _possible(self) -> tuple[Engine, ...]:
+        """The engine that was chosen for good, or all candidates."""
+        return self.candidates if self.chosen is None else (self.candidates[self.chosen],)
 
-    def _engine(self, model: Model, x: Tensor, operators: Sequence[Operator]) -> Engine:
+    def _engine(self, model: Model, x: Tensor, request: Request) -> Engine:
         if self.chosen is not None:
             return self.candidates[self.chosen]
         if x.is_meta:
             return self.candidates[-1]
-        key = (self.candidates, x.shape, x.dtype, x.device, torch.is_grad_enabled(), tuple(map(_bare, operators)))
+        key = (self.candidates, x.shape, x.dtype, x.device, torch.is_grad_enabled(), request.operators)
         try:
             known = _found.setdefault(owner_of(model), {})
         except TypeError:  # such a callable cannot be remembered
             known = {}
         if key not in known:
-            known[key] = _fastest(self.candidates, model, x, operators)
+            known[key] = _fastest(self.candidates, model, x, request)
         return self.candidates[known[key].number]
 
 
-def _bare(operator: Operator) -> Hashable:
-    """An operator without its tensors, which a memory would keep alive."""
-    return frozenset(
-        (("along", term.order) if isinstance(term, Directional) else term, c) for term, c in operator.terms.items()
-    )
-
-
-def _fastest(engines: Sequence[Engine], model: Model, x: Tensor, operators: Sequence[Operator]) -> _Choice:
+def _fastest(engines: Sequence[Engine], model: Model, x: Tensor, request: Request) -> _Choice:
     seconds: dict[int, float] = {}
     refusals: list[UnsupportedError] = []
     for number, engine in enumerate(engines):
         try:
             with sandboxed(model):
-                _step(engine, model, x, operators)  # warm
+                _step(engine, model, x, request)  # warm
                 start = time.perf_counter()
-                _step(engine, model, x, operators)
+                _step(engine, model, x, request)
                 seconds[number] = time.perf_counter() - start
         except UnsupportedError as error:
             refusals.append(error)
@@ -163,8 +164,8 @@ def _fastest(engines: Sequence[Engine], model: Model, x: Tensor, operators: Sequ
     return _Choice(order[0], f"{names[0]} here{others}.{cannot}")
 
 
-def _step(engine: Engine, model: Model, x: Tensor, operators: Sequence[Operator]) -> None:
-    values = sound_derivatives(engine, model, x, operators)
+def _step(engine: Engine, model: Model, x: Tensor, request: Request) -> None:
+    values = sound_derivatives(engine, model, x, request)
     parameters = [p for p in model.parameters() if p.requires_grad] if isinstance(model, nn.Module) else []
     loss = torch.stack([value.square().mean() for value in values]).sum()
     if parameters and loss.requires_grad:

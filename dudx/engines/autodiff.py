@@ -14,12 +14,13 @@ from dudx import errors
 from dudx.backend.active_modes import transforms_active
 from dudx.backend.differentiable_kernels import differentiable_kernels
 from dudx.engines.autograd_graph import differentiable_output, refuse_what_is_hidden, too_often
-from dudx.engines.interface import Engine, RowsPerPoint, in_common_format
+from dudx.engines.interface import Counted, RowsPerPoint, in_common_format
+from dudx.engines.request import Request
 from dudx.errors import InputError, UnsupportedError, first_line
 from dudx.network import model_checks
 from dudx.network.function_monitor import ACTIVE_MONITOR
 from dudx.network.model_checks import Model
-from dudx.operators import Directional, Operator, Partial, Term, fitting, orders_of
+from dudx.operators import Directional, Operator, Partial, Term
 
 Axes = tuple[int, ...]
 
@@ -28,7 +29,7 @@ _TOGETHER = 3
 
 
 @dataclass(frozen=True)
-class AD(Engine):
+class AD(Counted):
     """Automatic differentiation, exact for any order.
 
     Each sample's derivative is read off the derivative of the sum over samples, which is right only while samples do
@@ -50,32 +51,23 @@ class AD(Engine):
     """
 
     name = "ad"
-    label = "AD"
-    summary = "automatic differentiation, batched; exact"
-    recommended = True
-    rank = 0
     by_code = True
 
     coupled: str | None = field(default="refuse", kw_only=True)
     together: bool | None = field(default=None, kw_only=True)
-
-    @classmethod
-    def for_training(cls, accuracy: int, generator: torch.Generator, coupled: str) -> AD:
-        return cls(coupled=coupled)
 
     def __post_init__(self) -> None:
         errors.one_of(self.coupled, ("refuse", "ignore"), "coupled")
         if self.together not in (None, True, False):
             raise InputError(f"together is True, False, or None for what is faster; got {self.together!r}.")
 
-    def derivatives(self, model: Model, x: Tensor, operators: Sequence[Operator]) -> list[Tensor]:
-        operators = tuple(operators)
-        order = max(orders_of(operators), default=0)
+    def derivatives(self, model: Model, x: Tensor, request: Request) -> list[Tensor]:
+        order = _plan(request.operators).top
         if not order:
             u = model_checks.forward(model, x.clone())
-            return in_common_format([sum(operator.terms.values()) * u for operator in operators], x.dtype, u.dtype)
+            return in_common_format([sum(operator.terms.values()) * u for operator in request], x.dtype, u.dtype)
         if transforms_active():
-            return _in_transform(model, x, operators)
+            return _in_transform(model, x, request)
         differentiable = torch.is_grad_enabled()
         with torch.inference_mode(False), torch.enable_grad():
             # A copy, so that no direction depends on it; a model that might write into its input gets a further one.
@@ -83,24 +75,24 @@ class AD(Engine):
             u = differentiable_output(model, own, order)
             outputs = u.shape[1]
             if self.together or (self.together is None and outputs >= _TOGETHER):
-                results = together(u, own, operators, differentiable)
+                results = together(u, own, request, differentiable)
             else:
-                results = reverse_derivatives(u, own, operators, differentiable=differentiable)
+                results = reverse_derivatives(u, own, request, differentiable=differentiable)
             if u.dtype != x.dtype:
                 results = in_common_format(results, x.dtype, u.dtype)
         return results if differentiable else [result.detach() for result in results]
 
-    def rows(self, x: Tensor, operators: Sequence[Operator]) -> RowsPerPoint:
+    def rows_for(self, x: Tensor, request: Request) -> RowsPerPoint:
         """One pass at a time, but each gradient keeps the passes of what it is the gradient of, and as many again."""
-        terms = {term for operator in fitting(operators, x) for term in operator.terms}
+        terms = {term for operator in request for term in operator.terms}
         prefixes = gradients_needed(term.axes for term in terms if isinstance(term, Partial))
         along = [term for term in terms if isinstance(term, Directional)]
         kept = 1 + sum(2 ** len(prefix) for prefix in prefixes) + sum(2**term.order for term in along)
         return RowsPerPoint(4, kept)
 
 
-def _in_transform(model: Model, x: Tensor, operators: tuple[Operator, ...]) -> list[Tensor]:
-    """The same inside of vmap, grad or jacrev, which follow torch.func's own gradients only; nothing is shared."""
+def _in_transform(model: Model, x: Tensor, request: Request) -> list[Tensor]:
+    """Derivatives inside of vmap, grad or jacrev, which follow torch.func's own gradients only; nothing is shared."""
 
     def slope(function: Model) -> Model:
         return torch.func.grad(lambda x: function(x).sum())
@@ -108,7 +100,7 @@ def _in_transform(model: Model, x: Tensor, operators: tuple[Operator, ...]) -> l
     def once(function: Model, term: Term, number: int) -> Model:
         gradient = slope(function)
         if isinstance(term, Directional):
-            return lambda x: (gradient(x) * term.direction).sum(-1)
+            return lambda x: (gradient(x) * request.vectors[term.slot]).sum(-1)
         return lambda x: gradient(x)[:, term.axes[number]]
 
     def derived(column: int, term: Term) -> Tensor:
@@ -127,7 +119,7 @@ def _in_transform(model: Model, x: Tensor, operators: tuple[Operator, ...]) -> l
                 ],
                 dim=1,
             )
-            for operator in operators
+            for operator in request
         ]
 
 
@@ -141,15 +133,8 @@ class _Plan:
     gradients: tuple[tuple[Axes, tuple[tuple[Axes, int], ...]], ...]
 
 
-def _plan(operators: tuple[Operator, ...]) -> _Plan:
-    for operator in operators:
-        if operator.holds_vectors:  # which a cache would keep alive
-            return _planned.__wrapped__(operators)
-    return _planned(operators)
-
-
 @lru_cache(maxsize=256)
-def _planned(operators: tuple[Operator, ...]) -> _Plan:
+def _plan(operators: tuple[Operator, ...]) -> _Plan:
     terms = {term for operator in operators for term in operator.terms}
     partials = {term.axes for term in terms if isinstance(term, Partial)}
     prefixes = gradients_needed(partials)
@@ -168,38 +153,40 @@ def _last(axes: Axes, prefix: Axes) -> int:
     return axis
 
 
-def reverse_derivatives(u: Tensor, x: Tensor, operators: tuple[Operator, ...], *, differentiable: bool) -> list[Tensor]:
+def reverse_derivatives(u: Tensor, x: Tensor, request: Request, *, differentiable: bool) -> list[Tensor]:
     """Every operator applied to u, a function of x; u is (..., m) and x is (..., d)."""
+    operators = request.operators
     plan = _plan(operators)
     # Each column keeps its axis of length 1: taking that off and putting it on again costs a node of the graph each.
     if u.shape[-1] == 1:
-        column = _Column(u, x, plan, differentiable)
+        column = _Column(u, x, plan, request.vectors, differentiable)
         results = [column.apply(operator) for operator in operators]
         _tell([column])
         return results
-    columns = [_Column(column, x, plan, differentiable) for column in u.split(1, dim=-1)]
+    columns = [_Column(column, x, plan, request.vectors, differentiable) for column in u.split(1, dim=-1)]
     results = [torch.cat([column.apply(operator) for column in columns], dim=-1) for operator in operators]
     _tell(columns)
     return results
 
 
-def together(u: Tensor, x: Tensor, operators: tuple[Operator, ...], differentiable: bool) -> list[Tensor]:
-    """The same with all outputs at once: what is linear in the weights of a sum over outputs has them as derivatives.
+def together(u: Tensor, x: Tensor, request: Request, differentiable: bool) -> list[Tensor]:
+    """Every operator applied to all outputs at once: the weights of a sum over outputs have them as derivatives.
 
     That differentiates once more than was asked for; a network that cannot is taken output by output.
     """
     try:
-        refuse_what_is_hidden(u, 1 + max(orders_of(operators)))
-        return _together(u, x, operators, differentiable)
+        refuse_what_is_hidden(u, 1 + max(request.orders))
+        return _together(u, x, request, differentiable)
     except UnsupportedError:
-        return reverse_derivatives(u, x, operators, differentiable=differentiable)
+        return reverse_derivatives(u, x, request, differentiable=differentiable)
 
 
-def _together(u: Tensor, x: Tensor, operators: tuple[Operator, ...], differentiable: bool) -> list[Tensor]:
+def _together(u: Tensor, x: Tensor, request: Request, differentiable: bool) -> list[Tensor]:
     weights = torch.ones_like(u, requires_grad=True)
-    column = _Column((weights * u).sum(-1, keepdim=True), x, _plan(operators), differentiable=True)
+    total = (weights * u).sum(-1, keepdim=True)
+    column = _Column(total, x, _plan(request.operators), request.vectors, differentiable=True)
     results = []
-    for operator in operators:
+    for operator in request:
         if not operator.orders - {0}:
             results.append(sum(operator.terms.values()) * u)
             continue
@@ -219,8 +206,8 @@ def _tell(columns: Sequence[_Column]) -> None:
 class _Column:
     """The derivatives of one output: each gradient is taken once and shared by all the terms that need it."""
 
-    def __init__(self, u: Tensor, x: Tensor, plan: _Plan, differentiable: bool):
-        self.x, self.value, self.plan, self.differentiable = x, u, plan, differentiable
+    def __init__(self, u: Tensor, x: Tensor, plan: _Plan, vectors: Sequence[Tensor], differentiable: bool):
+        self.x, self.value, self.plan, self.vectors, self.differentiable = x, u, plan, vectors, differentiable
         self.gradients: dict[object, Tensor] = {}
         self.partials: dict[Axes, Tensor] = {(): u}
         for prefix, components in plan.gradients:
@@ -244,8 +231,8 @@ class _Column:
     def _along(self, term: Directional) -> Tensor:
         along, key = self.value, ()
         for order in range(term.order):
-            along = (self._gradient(along, key, order) * term.direction).sum(-1, keepdim=True)
-            key = (id(term.direction), order)
+            along = (self._gradient(along, key, order) * self.vectors[term.slot]).sum(-1, keepdim=True)
+            key = ("along", term.slot, order)  # axes are keys too
         return along
 
     def apply(self, operator: Operator) -> Tensor:

@@ -12,19 +12,35 @@ from torch import Tensor
 
 from dudx.backend import tensor_checks
 from dudx.engines.first_use import sound_derivatives
-from dudx.engines.interface import Engine, RowsPerPoint
+from dudx.engines.interface import (
+    Adjustable,
+    Counted,
+    Engine,
+    RowsPerPoint,
+    Sided,
+    Stepped,
+    calibrated,
+    one_sided,
+    refuse_unset,
+    rows_per_point,
+    state_of,
+    with_state,
+)
+from dudx.engines.request import Request
 from dudx.errors import InputError
 from dudx.network.batch_bound import samples_of
 from dudx.network.model_checks import Model
-from dudx.operators import Directional, Operator, Partial, Term, at_rows, fitting
+from dudx.operators import D, Directional, Operator, Partial, Term
 
 
 @dataclass(frozen=True)
-class Combination(Engine):
+class Combination(Adjustable, Counted, Sided, Stepped):
     """An engine made of others, which it asks for parts of a request."""
 
-    #: What the strictest of the parts does with samples that influence each other.
+    #: How the strictest of the parts handles samples that influence each other.
     coupled: str | None = field(default=None, init=False, repr=False, compare=False)
+    #: True where a part is approximate.
+    approximate: bool = field(default=False, init=False, repr=False, compare=False)
 
     @property
     @abstractmethod
@@ -33,11 +49,50 @@ class Combination(Engine):
 
     @abstractmethod
     def with_parts(self, parts: Sequence[Engine]) -> Self:
-        """The same combination of other engines."""
+        """The combination of other engines instead of its parts."""
 
     @abstractmethod
-    def shares(self, operators: Sequence[Operator]) -> list[list[Operator]]:
-        """What each part is asked for."""
+    def shares(self, request: Request) -> list[Request | None]:
+        """Requests to the parts, in their order; None to a part that is not needed."""
+
+    @abstractmethod
+    def places(self, model: Model, x: Tensor) -> list[Any]:
+        """Rows of the points at which each part is used; None stands for all of them."""
+
+    def rows_for(self, x: Tensor, request: Request) -> RowsPerPoint:
+        asked = zip(self.parts, self.shares(request), strict=True)
+        each = [rows_per_point(part, x, share) for part, share in asked if share is not None]
+        return RowsPerPoint(max(rows.at_once for rows in each), sum(rows.kept for rows in each))
+
+    def refuse_unset(self, request: Request) -> None:
+        for part, share in zip(self.parts, self.shares(request), strict=True):
+            if share is not None:
+                refuse_unset(part, share)
+
+    def calibrated_for(self, model: Model, x: Tensor, request: Request, search: Mapping[str, Any]) -> Self:
+        """The combination with the steps of its parts set, each for its share of the request at its own points."""
+        parts = []
+        for part, share, rows in zip(self.parts, self.shares(request), self.places(model, x), strict=True):
+            if share is not None:
+                at, share = (x, share) if rows is None else (x[rows], share.at_rows(rows))
+                part = calibrated(part, model, at, share, search)
+            parts.append(part)
+        return self._changed(parts)
+
+    def one_sided(self, side: str) -> Self:
+        return self._changed([one_sided(part, side) for part in self.parts])
+
+    @property
+    def state(self) -> dict[str, Any]:
+        states = {str(number): state_of(part) for number, part in enumerate(self.parts)}
+        return {number: state for number, state in states.items() if state}
+
+    def with_state(self, state: Mapping[str, Any]) -> Self:
+        known = {str(number) for number in range(len(self.parts))}
+        if not known >= state.keys():
+            raise InputError(f"{type(self).__name__} keeps the states of its parts, and was given another: {state!r}.")
+        parts = [with_state(p, state[str(i)]) if str(i) in state else p for i, p in enumerate(self.parts)]
+        return self.with_parts(parts)
 
     def _check(self) -> None:
         for part in self.parts:
@@ -46,42 +101,12 @@ class Combination(Engine):
                 raise InputError(f"{name} is made of engines such as dudx.AD() and dudx.FD(); got {part!r}.")
         found = {part.coupled for part in self.parts}
         object.__setattr__(self, "coupled", "refuse" if "refuse" in found else "ignore" if "ignore" in found else None)
-
-    def rows(self, x: Tensor, operators: Sequence[Operator]) -> RowsPerPoint:
-        asked = zip(self.parts, self.shares(fitting(operators, x)), strict=True)
-        each = [part.rows(x, share) for part, share in asked if share]
-        return RowsPerPoint(max(rows.at_once for rows in each), sum(rows.kept for rows in each))
-
-    def calibrated(self, model: Model, x: Tensor, operators: Sequence[Operator], **search: Any) -> Self:
-        """The same with the steps of its parts set, each for what it is asked for."""
-        asked = zip(self.parts, self.shares(fitting(operators, x)), strict=True)
-        return self._changed([p.calibrated(model, x, share, **search) if share else p for p, share in asked])
+        object.__setattr__(self, "approximate", any(part.approximate for part in self.parts))
 
     def _changed(self, parts: Sequence[Engine]) -> Self:
-        """The same with other parts; itself if they are no others."""
+        """The combination of these parts; itself if they are its own."""
         same = all(now is before for now, before in zip(parts, self.parts, strict=True))
         return self if same else self.with_parts(parts)
-
-    def looking(self, side: str) -> Self:
-        parts = [part.looking(side) for part in self.parts]
-        changed = any(now is not before for now, before in zip(parts, self.parts, strict=True))
-        return self.with_parts(parts) if changed else self
-
-    @property
-    def state(self) -> dict[str, Any]:
-        return {str(number): part.state for number, part in enumerate(self.parts) if part.state}
-
-    def with_state(self, state: Mapping[str, Any]) -> Self:
-        known = {str(number) for number in range(len(self.parts))}
-        if not known >= state.keys():
-            raise InputError(f"{type(self).__name__} keeps the states of its parts, and was given another: {state!r}.")
-        return self.with_parts(
-            [p.with_state(state[str(i)]) if str(i) in state else p for i, p in enumerate(self.parts)]
-        )
-
-    @property
-    def shown(self) -> str:
-        return " ".join(filter(None, (part.shown for part in self.parts)))
 
 
 @dataclass(frozen=True)
@@ -110,48 +135,39 @@ class Where(Combination):
         self._check()
 
     @property
-    def approximate(self) -> bool:  # type: ignore[override]
-        return self.a.approximate or self.b.approximate
-
-    @property
     def parts(self) -> tuple[Engine, ...]:
         return self.a, self.b
 
     def with_parts(self, parts: Sequence[Engine]) -> Self:
         return replace(self, a=parts[0], b=parts[1])
 
-    def shares(self, operators: Sequence[Operator]) -> list[list[Operator]]:
-        return [list(operators), list(operators)]
+    def shares(self, request: Request) -> list[Request | None]:
+        return [request, request]
 
-    def derivatives(self, model: Model, x: Tensor, operators: Sequence[Operator]) -> list[Tensor]:
+    def places(self, model: Model, x: Tensor) -> list[Any]:
+        holds = self._holds(x)
+        together = x.is_meta or samples_of(model) > 1 or self.coupled != "refuse"
+        if together or bool(holds.all()) or not bool(holds.any()):
+            return [None, None]
+        return [holds, ~holds]
+
+    def derivatives(self, model: Model, x: Tensor, request: Request) -> list[Tensor]:
         holds = self._holds(x)
         together = samples_of(model) > 1
         # A part of the batch would be another batch, or one of a size that is not known.
         if together or self.coupled != "refuse" or not tensor_checks.readable(x):
-            both = [sound_derivatives(part, model, x, operators) for part in self.parts]
+            both = [sound_derivatives(part, model, x, request) for part in self.parts]
             return [torch.where(holds.unsqueeze(1), a, b) for a, b in zip(*both, strict=True)]
         places = [holds.nonzero().flatten(), (~holds).nonzero().flatten()]
         for part, others in zip(self.parts, reversed(places), strict=True):
             if not len(others):
-                return list(sound_derivatives(part, model, x, operators))
+                return list(sound_derivatives(part, model, x, request))
         found = [
-            sound_derivatives(part, model, x[rows], at_rows(operators, rows))
+            sound_derivatives(part, model, x[rows], request.at_rows(rows))
             for part, rows in zip(self.parts, places, strict=True)
         ]
         back = torch.cat(places).argsort()
         return [torch.cat(values)[back] for values in zip(*found, strict=True)]
-
-    def calibrated(self, model: Model, x: Tensor, operators: Sequence[Operator], **search: Any) -> Self:
-        """The same with the steps of its parts set, each at the points where it is used."""
-        holds, operators = self._holds(x), fitting(operators, x)
-        together = x.is_meta or samples_of(model) > 1 or self.coupled != "refuse"
-        if together or bool(holds.all()) or not bool(holds.any()):
-            return super().calibrated(model, x, operators, **search)
-        parts = [
-            part.calibrated(model, x[rows], at_rows(operators, rows), **search)
-            for part, rows in zip(self.parts, (holds, ~holds), strict=True)
-        ]
-        return self._changed(parts)
 
     def _holds(self, x: Tensor) -> Tensor:
         with torch.no_grad():
@@ -197,10 +213,6 @@ class ByAxis(Combination):
         self._check()
 
     @property
-    def approximate(self) -> bool:  # type: ignore[override]
-        return any(part.approximate for part in self.parts)
-
-    @property
     def _listed(self) -> tuple[tuple[tuple[int, ...], Engine], ...]:
         assert isinstance(self.engines, tuple)
         return self.engines
@@ -224,8 +236,12 @@ class ByAxis(Combination):
         engines = tuple((axes, part) for (axes, _), part in zip(self._listed, parts, strict=False))
         return replace(self, engines=engines, other=None if self.other is None else parts[-1])
 
-    def shares(self, operators: Sequence[Operator]) -> list[list[Operator]]:
-        return [[share for share in part if share.terms] for part in self._split(operators)]
+    def shares(self, request: Request) -> list[Request | None]:
+        listed = [[share for share in split if share.terms] for split in self._split(request.operators)]
+        return [request.of(share) if share else None for share in listed]
+
+    def places(self, model: Model, x: Tensor) -> list[Any]:
+        return [None] * len(self.parts)
 
     def _split(self, operators: Sequence[Operator]) -> list[list[Operator]]:
         """By part and operator, the terms that are the part's."""
@@ -253,16 +269,17 @@ class ByAxis(Combination):
             )
         return len(self._listed)
 
-    def derivatives(self, model: Model, x: Tensor, operators: Sequence[Operator]) -> list[Tensor]:
-        totals: list[Tensor | None] = [None] * len(operators)
-        for part, split in zip(self.parts, self._split(operators), strict=True):
+    def derivatives(self, model: Model, x: Tensor, request: Request) -> list[Tensor]:
+        totals: list[Tensor | None] = [None] * len(request.operators)
+        for part, split in zip(self.parts, self._split(request.operators), strict=True):
             asked = [number for number, share in enumerate(split) if share.terms]
             if not asked:
                 continue
-            for number, value in zip(asked, sound_derivatives(part, model, x, [split[i] for i in asked]), strict=True):
+            values = sound_derivatives(part, model, x, request.of([split[i] for i in asked]))
+            for number, value in zip(asked, values, strict=True):
                 already = totals[number]
                 totals[number] = value if already is None else already + value
         if None in totals:  # 0 * D(0), whose shape only the network knows
-            zero = 0 * sound_derivatives(self.parts[0], model, x, [Operator({Partial(): 1.0})])[0]
+            zero = 0 * sound_derivatives(self.parts[0], model, x, Request((D(),)))[0]
             return [zero if total is None else total for total in totals]
         return [total for total in totals if total is not None]

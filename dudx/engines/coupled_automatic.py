@@ -2,26 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
 import torch
-from torch import Generator, Tensor
+from torch import Tensor
 
 from dudx import errors
 from dudx.engines.autodiff import AD
 from dudx.engines.first_use import sound_derivatives
-from dudx.engines.interface import Engine, RowsPerPoint
+from dudx.engines.interface import Counted, Engine, RowsPerPoint, Sided, Stepped, refuse_unset, rows_per_point
+from dudx.engines.request import Request
 from dudx.errors import InputError, UnsupportedError
 from dudx.network.model_checks import Model
-from dudx.operators import Along, D, Directional, Operator, Term, fitting
+from dudx.operators import D, Directional, Operator, Term
 
 #: Which neighbours each scheme takes for a first derivative, in steps.
 _NEIGHBOURS = {"central": (1, -1), "backward": (-1,), "forward": (1,)}
 
 
 @dataclass(frozen=True)
-class CAN(Engine):
+class CAN(Counted, Sided, Stepped):
     """First and second derivatives from the values *and* first derivatives at a point and its neighbours.
 
     With E and W one step up and down an axis, the central scheme is (u_E - u_W)/2h - (u'_E - 2u' + u'_W)/8 for a first
@@ -44,19 +44,12 @@ class CAN(Engine):
     """
 
     name = "can"
-    label = "CAN"
-    summary = "differences of neighbours' values and first derivatives; nothing is differentiated twice"
     approximate = True
-    rank = 10
 
     step: float = 2e-2
     scheme: str = "central"
     inner: Engine = field(default_factory=AD)
     coupled: str | None = field(default="refuse", init=False, repr=False, compare=False)
-
-    @classmethod
-    def for_training(cls, accuracy: int, generator: Generator, coupled: str) -> CAN:
-        return cls(inner=AD(coupled=coupled))
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "step", errors.positive_step(self.step))
@@ -66,23 +59,27 @@ class CAN(Engine):
         # A batch that moved as a whole is another batch for a coupled network, so that no inner engine is right then.
         object.__setattr__(self, "coupled", self.inner.coupled or "refuse")
 
-    def looking(self, side: str) -> CAN:
+    def one_sided(self, side: str) -> CAN:
         return replace(self, scheme=side)
 
-    def rows(self, x: Tensor, operators: Sequence[Operator]) -> RowsPerPoint:
-        point = x[:1]
-        plan = _Plan(point, [o for o in fitting(operators, x) if not o.holds_vectors], self)
-        inner = self.inner.rows(point, [D(0)])
-        return RowsPerPoint(inner.at_once * len(plan.shifts), inner.kept * len(plan.shifts))
+    def refuse_unset(self, request: Request) -> None:
+        if request.orders:
+            refuse_unset(self.inner, Request((D(0),)))
 
-    def derivatives(self, model: Model, x: Tensor, operators: Sequence[Operator]) -> list[Tensor]:
-        plan = _Plan(x, operators, self)
+    def rows_for(self, x: Tensor, request: Request) -> RowsPerPoint:
+        point = x[:1]
+        nodes = len(_Plan(point, request.at_rows(slice(0, 1)), self).shifts)
+        inner = rows_per_point(self.inner, point, Request((D(0),)))
+        return RowsPerPoint(inner.at_once * nodes, inner.kept * nodes)
+
+    def derivatives(self, model: Model, x: Tensor, request: Request) -> list[Tensor]:
+        plan = _Plan(x, request, self)
         rows = torch.cat([x + shift for shift in plan.shifts])
-        asked = [D(), *(plan.slope(ray, len(plan.shifts)) for ray in plan.rays)]
-        u, *slopes = (value.unflatten(0, (-1, len(x))) for value in sound_derivatives(self.inner, model, rows, asked))
+        values = sound_derivatives(self.inner, model, rows, plan.slopes())
+        u, *slopes = (value.unflatten(0, (-1, len(x))) for value in values)
         by_ray = dict(zip(plan.rays, slopes, strict=True))
         results = []
-        for operator in operators:
+        for operator in request:
             total = torch.zeros_like(u[0])
             for term, coefficient in operator.terms.items():
                 value = u[0] if not term.order else self._derivative(term, plan, u, by_ray[_ray(term)])
@@ -107,30 +104,28 @@ class CAN(Engine):
         return value * plan.length(ray) ** term.order if isinstance(term, Directional) else value
 
 
-#: An axis, or a direction by its tensor's id.
+#: An axis, or the slot of a vector.
 _Ray = tuple[str, int]
 
 
 def _ray(term: Term) -> _Ray:
-    return ("along", id(term.direction)) if isinstance(term, Directional) else ("axis", term.axes[0])
+    return ("along", term.slot) if isinstance(term, Directional) else ("axis", term.axes[0])
 
 
 class _Plan:
     """The neighbours of a request: their displacements, and which of them lies where on which line."""
 
-    def __init__(self, x: Tensor, operators: Sequence[Operator], engine: CAN):
-        self.directions: dict[_Ray, Tensor] = {}
+    def __init__(self, x: Tensor, request: Request, engine: CAN):
+        self.vectors = request.vectors
         self.shifts: list[Tensor] = [torch.zeros_like(x[:1])]
         self.places: dict[tuple[_Ray, int], int] = {}
-        for term in {term: None for operator in operators for term in operator.terms if term.order}:
+        for term in {term: None for operator in request for term in operator.terms if term.order}:
             if term.order > 2 or (not isinstance(term, Directional) and len(set(term.axes)) > 1):
                 raise UnsupportedError(
                     f"CAN has first and second derivatives along one axis or vector, and was asked for {term!r}: use "
                     "dudx.AD(), dudx.Taylor() or dudx.FD() for it."
                 )
             ray = _ray(term)
-            if isinstance(term, Directional):
-                self.directions[ray] = term.direction
             self.places[ray, 0] = 0
             for k in (1, -1) if term.order == 2 else _NEIGHBOURS[engine.scheme]:
                 if (ray, k) not in self.places:
@@ -142,15 +137,22 @@ class _Plan:
         return list(dict.fromkeys(ray for ray, _ in self.places))
 
     def length(self, ray: _Ray) -> Tensor:
-        """That of a direction at each point, (B, 1)."""
-        return torch.linalg.vector_norm(self.directions[ray], dim=1, keepdim=True)
+        """The length of a vector at each point, (B, 1)."""
+        return torch.linalg.vector_norm(self.vectors[ray[1]], dim=1, keepdim=True)
 
-    def slope(self, ray: _Ray, nodes: int) -> Operator:
-        """The first derivative along a line, at all nodes."""
-        return D(ray[1]) if ray[0] == "axis" else Along(self._unit(ray, self.directions[ray]).repeat(nodes, 1))
+    def slopes(self) -> Request:
+        """The value and the first derivative along each line, at all nodes."""
+        operators, units = [D()], []
+        for ray in self.rays:
+            if ray[0] == "axis":
+                operators.append(D(ray[1]))
+            else:
+                operators.append(Operator({Directional(len(units), 1): 1.0}))
+                units.append(self._unit(ray, self.vectors[ray[1]]).repeat(len(self.shifts), 1))
+        return Request(tuple(operators), tuple(units))
 
     def _unit(self, ray: _Ray, x: Tensor) -> Tensor:
         if ray[0] == "axis":
             return torch.eye(x.shape[1], dtype=x.dtype, device=x.device)[ray[1]].unsqueeze(0)
         length = self.length(ray)
-        return self.directions[ray] / torch.where(length > 0, length, torch.ones_like(length))
+        return self.vectors[ray[1]] / torch.where(length > 0, length, torch.ones_like(length))

@@ -9,13 +9,14 @@ import torch
 from torch import Tensor
 
 from dudx.engines.interface import Engine
+from dudx.engines.request import request_of
 from dudx.errors import UnsupportedError
 from dudx.network.batch_bound import Pointwise, samples_of
 from dudx.network.model_checks import Model
 from dudx.network.probe_rows import GOLDEN_RATIO, in_general_position, probe_batch
 from dudx.network.random_numbers import KernelMonitor
 from dudx.network.sandbox import output_of, sandboxed
-from dudx.operators import Along, D, fitting
+from dudx.operators import Along, D
 
 #: Rows of a trial, how many of them move where it is one at a time, and the highest orders that are looked at then.
 _ROWS, _MOVING, _HIGHEST, _HIGHEST_ALONE = 6, 3, 4, 2
@@ -79,7 +80,7 @@ class Trial:
         """The output and its derivatives along the direction, with the same random numbers each time."""
         operators = [D(), *(Along(self.along, k) for k in range(1, order + 1))]
         with torch.no_grad(), sandboxed(self.model):
-            return list(self.engine.derivatives(self.model, rows, fitting(operators, rows)))
+            return list(self.engine.derivatives(self.model, rows, request_of(operators, rows)))
 
     def _moved(self, share: float, compute: Any) -> list[Tensor]:
         """What is computed at the rows that moved, each while the others stay if need be."""

@@ -18,7 +18,8 @@ from torch import Tensor
 
 from dudx.backend.tensor_checks import readable
 from dudx.engines.crosscheck import Trial, refusal, some_of
-from dudx.engines.interface import Engine
+from dudx.engines.interface import Engine, Stepped, prepared, state_of
+from dudx.engines.request import Request
 from dudx.errors import KinkWarning, NotFiniteWarning, UnsupportedError
 from dudx.network import model_checks
 from dudx.network.batch_bound import BatchBound, Pointwise, samples_of
@@ -31,7 +32,7 @@ from dudx.network.probe_schedule import NetworkRecord, probed_on_schedule
 from dudx.network.random_numbers import KernelMonitor, PrivateRandomNumbers
 from dudx.network.sandbox import output_of, sandboxed
 from dudx.network.vmapped_batches import SameRandomNumbers
-from dudx.operators import D, Directional, Operator, Partial, orders_of
+from dudx.operators import D, Directional, Partial
 
 #: Requests that are each checked; further ones are checked if they have an axis or an order that none of these had.
 _MOST = 32
@@ -42,29 +43,33 @@ _NOISE_ROWS = 16
 _MANY = 256
 
 
-def sound_derivatives(engine: Engine, model: Model, x: Tensor, operators: Sequence[Operator]) -> Sequence[Tensor]:
+def sound_derivatives(engine: Engine, model: Model, x: Tensor, request: Request) -> Sequence[Tensor]:
     """One (B, m) tensor per operator by an engine; looked at where it meets the network for the first time."""
+    if isinstance(engine, Stepped):
+        engine.refuse_unset(request)
     known = _acquaintance(engine, model, x)
     if known is None:
-        return engine.derivatives(model, x, operators)
-    if _is_to_be_looked_at(known, engine, x, operators):
-        results = _looked_at(engine, model, x, operators, known)
-        _remember(known, engine, x, operators)
+        return engine.derivatives(model, x, request)
+    if _is_to_be_looked_at(known, engine, x, request):
+        results = _looked_at(engine, model, x, request, known)
+        _remember(known, engine, x, request)
         return results
     if known.random and engine.approximate:
-        return engine.derivatives(SameRandomNumbers(model, len(x)), x, operators)
-    return engine.derivatives(model, x, operators)
+        return engine.derivatives(SameRandomNumbers(model, len(x)), x, request)
+    return engine.derivatives(model, x, request)
 
 
-def can_be_planned(engine: Engine, model: Model, x: Tensor, operators: Sequence[Operator]) -> bool:
-    """The same look apart from the results, and whether the network may run as it is."""
+def can_be_planned(engine: Engine, model: Model, x: Tensor, request: Request) -> bool:
+    """Check a network at its first use as `sound_derivatives` does; False where it cannot run as it is."""
+    if isinstance(engine, Stepped):
+        engine.refuse_unset(request)
     known = _acquaintance(engine, model, x)
     if known is None:
         return True
-    if _is_to_be_looked_at(known, engine, x, operators):
+    if _is_to_be_looked_at(known, engine, x, request):
         with torch.no_grad(), sandboxed(model), _nothing_drawn(engine):
-            _looked_at(engine, model, x, operators, known)
-        _remember(known, engine, x, operators)
+            _looked_at(engine, model, x, request, known)
+        _remember(known, engine, x, request)
     return not (known.random and engine.approximate)
 
 
@@ -94,40 +99,27 @@ def _acquaintance(engine: Engine, model: Model, x: Tensor) -> NetworkRecord | No
     return probed_on_schedule(model, engine.coupled, NetworkRecord)
 
 
-def _is_to_be_looked_at(known: NetworkRecord, engine: Engine, x: Tensor, operators: Sequence[Operator]) -> bool:
-    if (
-        known.last_request is not None
-        and known.last_request[0] is operators
-        and known.last_request[1] == _way(engine, x)
-    ):
+def _is_to_be_looked_at(known: NetworkRecord, engine: Engine, x: Tensor, request: Request) -> bool:
+    asked, way = request.operators, _way(engine, x)
+    if known.last_request is not None and known.last_request[0] is asked and known.last_request[1] == way:
         return False
-    if (_request(operators), _way(engine, x)) in known.checked:
+    if (asked, way) in known.checked:
         return False
-    return len(known.checked) < _MOST or not _coverage(engine, x, operators) <= known.covered
+    return len(known.checked) < _MOST or not _coverage(engine, x, request) <= known.covered
 
 
-def _remember(known: NetworkRecord, engine: Engine, x: Tensor, operators: Sequence[Operator]) -> None:
-    request = _request(operators)
+def _remember(known: NetworkRecord, engine: Engine, x: Tensor, request: Request) -> None:
+    latest = (request.operators, _way(engine, x))
     if len(known.checked) < _MOST:
-        known.checked.add((request, _way(engine, x)))
-    known.covered |= _coverage(engine, x, operators)
-    if request is operators:
-        known.last_request = (operators, _way(engine, x))
+        known.checked.add(latest)
+    known.covered |= _coverage(engine, x, request)
+    known.last_request = latest
 
 
-def _coverage(engine: Engine, x: Tensor, operators: Sequence[Operator]) -> set[object]:
+def _coverage(engine: Engine, x: Tensor, request: Request) -> set[object]:
     """The axes and the highest order that a check of these operators covers."""
-    order, way = max(orders_of(tuple(operators)), default=0), _way(engine, x)
-    return {(way, axis, order) for axis in _axes(operators, x)}
-
-
-def _request(operators: Sequence[Operator]) -> object:
-    """What is asked for; without vectors, which would be kept alive."""
-    asked = tuple(operators)
-    for operator in asked:
-        if operator.holds_vectors:
-            return orders_of(asked)
-    return asked
+    order, way = max(request.orders, default=0), _way(engine, x)
+    return {(way, axis, order) for axis in _axes(request, x)}
 
 
 def _way(engine: Engine, x: Tensor) -> object:
@@ -136,16 +128,14 @@ def _way(engine: Engine, x: Tensor) -> object:
     return type(engine), torch.is_grad_enabled(), engine if autocast else None
 
 
-def _looked_at(
-    engine: Engine, model: Model, x: Tensor, operators: Sequence[Operator], known: NetworkRecord
-) -> Sequence[Tensor]:
-    if not orders_of(tuple(operators)):
-        return engine.derivatives(model, x, operators)
+def _looked_at(engine: Engine, model: Model, x: Tensor, request: Request, known: NetworkRecord) -> Sequence[Tensor]:
+    if not request.orders:
+        return engine.derivatives(model, x, request)
     if engine.approximate:
-        return _differences(engine, model, x, operators, known)
+        return _differences(engine, model, x, request, known)
     if not engine.by_code or engine.coupled == "ignore":
-        return engine.derivatives(model, x, operators)
-    return _by_code(engine, model, x, operators)
+        return engine.derivatives(model, x, request)
+    return _by_code(engine, model, x, request)
 
 
 class _Seen(BatchBound):
@@ -169,13 +159,13 @@ class _Seen(BatchBound):
 # -- engines that differentiate the network's code -----------------------------------------------------------------
 
 
-def _by_code(engine: Engine, model: Model, x: Tensor, operators: Sequence[Operator]) -> Sequence[Tensor]:
+def _by_code(engine: Engine, model: Model, x: Tensor, request: Request) -> Sequence[Tensor]:
     observed = FunctionMonitor(len(x))
     with observed.active():
-        results = engine.derivatives(_Seen(model, observed), x, operators)
-    order = max(orders_of(tuple(operators)))
+        results = engine.derivatives(_Seen(model, observed), x, request)
+    order = max(request.orders)
     try:
-        wrong = _wrong(engine, model, x, _axes(operators, x), order, observed)
+        wrong = _wrong(engine, model, x, _axes(request, x), order, observed)
     except Exception:  # of a network that is defined at its points alone, so that there is nothing to compare with
         wrong = None
     if wrong is not None:
@@ -185,9 +175,9 @@ def _by_code(engine: Engine, model: Model, x: Tensor, operators: Sequence[Operat
     return results
 
 
-def _axes(operators: Sequence[Operator], x: Tensor) -> list[int]:
+def _axes(request: Request, x: Tensor) -> list[int]:
     """The axes that operators differentiate along; a direction takes all of them."""
-    terms = [term for operator in operators for term in operator.terms]
+    terms = [term for operator in request for term in operator.terms]
     if any(isinstance(term, Directional) for term in terms):
         return list(range(x.shape[1]))
     return sorted({axis for term in terms if isinstance(term, Partial) for axis in term.axes})
@@ -224,7 +214,7 @@ def _ask_for_slopes(engine: Engine, model: Model, x: Tensor, axes: Sequence[int]
             observed.note_slope(output, gradient)
         return
     with torch.no_grad(), sandboxed(model):
-        slopes = engine.derivatives(model, rows, [D(axis) for axis in axes])
+        slopes = engine.derivatives(model, rows, Request(tuple(D(axis) for axis in axes)))
     for output in range(slopes[0].shape[1]):
         gradient = torch.ones_like(rows)
         gradient[:, axes] = torch.stack([slope[:, output] for slope in slopes], dim=1).to(rows.dtype)
@@ -252,13 +242,11 @@ def _backwards(model: Model, rows: Tensor) -> list[Tensor] | None:
 # -- differences ---------------------------------------------------------------------------------------------------
 
 
-def _differences(
-    engine: Engine, model: Model, x: Tensor, operators: Sequence[Operator], known: NetworkRecord
-) -> Sequence[Tensor]:
-    plan = engine.prepared(x, operators)
+def _differences(engine: Engine, model: Model, x: Tensor, request: Request, known: NetworkRecord) -> Sequence[Tensor]:
+    plan = prepared(engine, x, request)
 
     def run(network: Model) -> Sequence[Tensor]:
-        return engine.derivatives(network, x, operators) if plan is None else plan(network, x)
+        return engine.derivatives(network, x, request) if plan is None else plan(network, x)
 
     # Isolated networks see to it themselves that a sample's rows draw the same numbers, and need not run again.
     alone = _is_pointwise(model)
@@ -266,7 +254,7 @@ def _differences(
         return run(model)
     observed, numbers = FunctionMonitor(len(x)), KernelMonitor() if alone else PrivateRandomNumbers()
     results = run(_Seen(model, observed, numbers))
-    order = max(orders_of(tuple(operators)))
+    order = max(request.orders)
     known.random = numbers.drawn and not alone
     if known.random and numbers.drawn_in_checkpoint:
         raise UnsupportedError(
@@ -313,7 +301,7 @@ def _word(dtype: torch.dtype) -> str:
 
 
 def _smallest_step(engine: Engine, order: int) -> float | None:
-    steps: Any = engine.state.get("steps")
+    steps: Any = state_of(engine).get("steps")
     if isinstance(steps, dict):
         steps = steps.get(order, min(steps.values(), key=lambda step: min(step) if isinstance(step, tuple) else step))
     return min(steps) if isinstance(steps, tuple | list) else steps

@@ -1,4 +1,8 @@
-"""The interface every engine has."""
+"""The interface of engines: one abstract method, and classes for what some of them can do besides.
+
+No method that has a body is overridden. An engine that can do more than `derivatives` derives from the class that says
+so, and the functions at the end of this module answer for those that do not.
+"""
 
 from __future__ import annotations
 
@@ -6,14 +10,18 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar, Self, TypeVar, final
 
 import torch
-from torch import Generator, Tensor
+from torch import Tensor
 
+from dudx.backend import tensor_checks
+from dudx.engines.request import Request, request_of
 from dudx.errors import InputError, UnsupportedError
 from dudx.network.model_checks import Model
-from dudx.operators import Operator, fitting
+from dudx.operators import Operator
+
+AnyEngine = TypeVar("AnyEngine", bound="Engine")
 
 
 def in_common_format(results: Sequence[Tensor], points: torch.dtype, output: torch.dtype) -> list[Tensor]:
@@ -24,7 +32,7 @@ def in_common_format(results: Sequence[Tensor], points: torch.dtype, output: tor
 
 @dataclass(frozen=True)
 class RowsPerPoint:
-    """What an engine makes of one point: rows in a pass through the network, and rows kept for the backward pass."""
+    """Rows per point: those of one pass through the network, and those kept for the backward pass."""
 
     at_once: int
     kept: int
@@ -34,7 +42,7 @@ class RowsPerPoint:
 class Prepared:
     """A request planned once: what is left is arithmetic on tensors, which `torch.compile` can follow.
 
-    Two requests with equal keys have equal plans; `tensors` (steps, directions) are what may differ between calls.
+    Two requests with equal keys have equal plans; `tensors` (steps, vectors) are what may differ between calls.
     """
 
     key: Hashable
@@ -50,14 +58,15 @@ class Prepared:
 class Engine(ABC):
     """A way to compute derivatives. Immutable: what changes a setting returns another engine.
 
-    A new engine is one class with one method, `derivatives`. It gets checked points, and operators whose terms are
-    `Partial` (with `axes` only) and `Directional`, and returns one (B, m) tensor for each operator, differentiable
-    with respect to the model's parameters. It calls the model through `model_checks.forward`.
+    A new engine is one class with one method, `derivatives`. It gets checked points and a request, and returns one
+    (B, m) tensor for each of `request.operators`, differentiable with respect to the model's parameters. The terms of
+    an operator are `Partial`, with `axes`, and `Directional`, along the vectors `request.vectors[term.slot]`. It calls
+    the model through `model_checks.forward`.
 
     Example:
         >>> class Doubled(dudx.Engine):
-        ...     def derivatives(self, model, x, operators):
-        ...         return [2 * value for value in dudx.AD().derivatives(model, x, operators)]
+        ...     def derivatives(self, model, x, request):
+        ...         return [2 * value for value in dudx.AD().derivatives(model, x, request)]
         >>> twice = dudx.evaluate(torch.sin, torch.zeros(3, 1), dudx.D(0), Doubled())
         >>> twice.flatten().tolist()
         [2.0, 2.0, 2.0]
@@ -65,22 +74,12 @@ class Engine(ABC):
 
     #: The word for it in settings and on the command line; an engine without one is not listed.
     name: ClassVar[str] = ""
-    #: What it is called in tables; None takes the name.
-    label: ClassVar[str | None] = None
-    #: One line that says what it does.
-    summary: ClassVar[str] = ""
-    #: Whether `dudx.recommend` times it.
-    recommended: ClassVar[bool] = False
-    #: Whether its results are off by more than rounding, so that an exact engine of the same speed is preferred.
-    approximate: ClassVar[bool] = False
-    #: Whether it differentiates a network by its code, so that what the code hides (numpy, detach, a backward pass of
-    #: its own) is hidden from it too; its first results of a network are then looked at.
+    #: True where it differentiates a network by its code, so that what the code hides (numpy, detach, a backward pass
+    #: of its own) is hidden from it too; its first results of a network are then checked.
     by_code: ClassVar[bool] = False
-    #: Its place in tables and lists; equal ones stand in the order of their names.
-    rank: ClassVar[int] = 100
-    #: Whether a training of thousands of steps gains by compiling it; `compile="auto"` asks.
-    gains_by_compilation: ClassVar[bool] = False
 
+    #: True where its results are off by more than rounding, so that an exact engine of the same speed is preferred.
+    approximate: bool = False
     #: What to do with a network whose samples influence each other: "refuse" it, "ignore" the fact and compute
     #: something else than the derivative, or None where the engine is right for such networks too.
     coupled: str | None = "refuse"
@@ -88,50 +87,117 @@ class Engine(ABC):
     calibrations: Mapping[int, Any] = MappingProxyType({})
 
     @abstractmethod
-    def derivatives(self, model: Model, x: Tensor, operators: Sequence[Operator]) -> Sequence[Tensor]:
+    def derivatives(self, model: Model, x: Tensor, request: Request) -> Sequence[Tensor]:
         """One (B, m) tensor per operator."""
 
-    def prepared(self, x: Tensor, operators: Sequence[Operator]) -> Prepared | None:
-        """The plan for a request apart from its execution; None where the engine cannot be compiled."""
-        return None
+    @final
+    def rows(self, x: Tensor, operators: Operator | Sequence[Operator]) -> RowsPerPoint:
+        """Rows that a point takes; `suggested_chunk` cuts the batch by it."""
+        return rows_per_point(self, x, request_of(operators, x))
 
-    def rows(self, x: Tensor, operators: Sequence[Operator]) -> RowsPerPoint:
-        """What a point costs in a pass through the network; `suggested_chunk` cuts the batch by it."""
-        prepared = self.prepared(x, fitting(operators, x))
-        return RowsPerPoint(4, 4) if prepared is None else RowsPerPoint(prepared.rows, prepared.rows)
+    @final
+    def calibrated(self, model: Model, x: Tensor, operators: Operator | Sequence[Operator], **search: Any) -> Self:
+        """The engine with its steps set for this model; exact engines have none and return themselves.
 
-    def looking(self, side: str) -> Engine:
-        """The same engine with first derivatives that look "backward" or "forward"; an exact one returns itself."""
-        if self.approximate:
-            raise UnsupportedError(
-                f"{type(self).__name__} cannot look one way, so that it has no upwind derivative: use the plain one, "
-                "u.x, or dudx.CAN(), dudx.FD() or an exact engine."
-            )
-        return self
+        Keywords go to `find_eps`: candidates, smallest, largest, reference.
+        """
+        return calibrated(self, model, x, request_of(operators, tensor_checks.points(x)), search)
 
-    # -- for training --------------------------------------------------------------------------------------------
 
-    @classmethod
-    def for_training(cls, accuracy: int, generator: Generator, coupled: str) -> Self:
-        """The engine as a training run makes it from its settings; one without such settings ignores them."""
-        return cls()
+class Planned(Engine):
+    """An engine whose requests are planned apart from their execution."""
 
-    def calibrated(self, model: Model, x: Tensor, operators: Sequence[Operator], **search: Any) -> Self:
-        """The same engine with its steps set for this model; exact engines have none and return themselves."""
-        return self
+    @abstractmethod
+    def prepared(self, x: Tensor, request: Request) -> Prepared | None:
+        """The plan for a request; None where the engine cannot be compiled as it is set."""
+
+
+class Counted(Engine):
+    """An engine that knows how many rows it takes."""
+
+    @abstractmethod
+    def rows_for(self, x: Tensor, request: Request) -> RowsPerPoint:
+        """Rows that a point takes for a request; no random numbers are drawn for it."""
+
+
+class Stepped(Engine):
+    """An engine with steps, or with an engine inside that may have some."""
+
+    @abstractmethod
+    def refuse_unset(self, request: Request) -> None:
+        """Raise `StepNotSetError` if the request needs a step that is not set yet."""
+
+
+class Adjustable(Engine):
+    """An engine that is set for a model, and is so again from what a checkpoint keeps."""
+
+    @abstractmethod
+    def calibrated_for(self, model: Model, x: Tensor, request: Request, search: Mapping[str, Any]) -> Self:
+        """The engine with its steps, or its choice, set for a model; `search` are keywords of `find_eps`."""
 
     @property
+    @abstractmethod
     def state(self) -> dict[str, Any]:
         """What a checkpoint keeps: plain values of which `with_state` makes the engine as it is now."""
-        return {}
 
+    @abstractmethod
     def with_state(self, state: Mapping[str, Any]) -> Self:
-        """The same engine as it was when `state` was taken."""
-        if state:
-            raise InputError(f"{type(self).__name__} keeps no state, and was given that of another engine: {state!r}.")
-        return self
+        """The engine as it was when `state` was taken."""
 
-    @property
-    def shown(self) -> str:
-        """What a progress bar shows of its state; empty where there is nothing."""
-        return ""
+
+class Sided(Engine):
+    """An engine that has one-sided first derivatives."""
+
+    @abstractmethod
+    def one_sided(self, side: str) -> Self:
+        """The engine with first derivatives from one side, "backward" or "forward"."""
+
+
+def prepared(engine: Engine, x: Tensor, request: Request) -> Prepared | None:
+    """The plan for a request apart from its execution; None where the engine cannot be compiled."""
+    return engine.prepared(x, request) if isinstance(engine, Planned) else None
+
+
+def rows_per_point(engine: Engine, x: Tensor, request: Request) -> RowsPerPoint:
+    """Rows that a point takes for a request: by the engine, by its plan, or four where neither tells."""
+    if isinstance(engine, Counted):
+        return engine.rows_for(x, request)
+    plan = prepared(engine, x, request)
+    return RowsPerPoint(4, 4) if plan is None else RowsPerPoint(plan.rows, plan.rows)
+
+
+def refuse_unset(engine: Engine, request: Request) -> None:
+    """Raise `StepNotSetError` if the request needs a step that is not set yet."""
+    if isinstance(engine, Stepped):
+        engine.refuse_unset(request)
+
+
+def calibrated(engine: AnyEngine, model: Model, x: Tensor, request: Request, search: Mapping[str, Any]) -> AnyEngine:
+    """The engine with its steps set for a model; one without steps is returned as it is."""
+    return engine.calibrated_for(model, x, request, search) if isinstance(engine, Adjustable) else engine
+
+
+def state_of(engine: Engine) -> dict[str, Any]:
+    """What a checkpoint keeps of an engine; nothing of one that is never set for a model."""
+    return engine.state if isinstance(engine, Adjustable) else {}
+
+
+def with_state(engine: AnyEngine, state: Mapping[str, Any]) -> AnyEngine:
+    """The engine as it was when `state` was taken."""
+    if isinstance(engine, Adjustable):
+        return engine.with_state(state)
+    if state:
+        raise InputError(f"{type(engine).__name__} keeps no state, and was given that of another engine: {state!r}.")
+    return engine
+
+
+def one_sided(engine: AnyEngine, side: str) -> AnyEngine:
+    """The engine with first derivatives from one side; an exact one has the same from both and is returned as it is."""
+    if isinstance(engine, Sided):
+        return engine.one_sided(side)
+    if engine.approximate:
+        raise UnsupportedError(
+            f"{type(engine).__name__} cannot look one way, so that it has no upwind derivative: use the plain one, "
+            "u.x, or dudx.CAN(), dudx.FD() or an exact engine."
+        )
+    return engine

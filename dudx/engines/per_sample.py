@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
@@ -14,12 +13,12 @@ from dudx.backend.differentiable_kernels import differentiable_kernels
 from dudx.engines.autodiff import reverse_derivatives
 from dudx.engines.autograd_graph import refuse_what_is_hidden
 from dudx.engines.interface import Engine, in_common_format
+from dudx.engines.request import Request
 from dudx.errors import UnsupportedError
 from dudx.network import model_checks
 from dudx.network.model_checks import Model
 from dudx.network.sandbox import untracked_statistics
 from dudx.network.vmapped_batches import batches_per_pass, on_each_batch, with_one_replaced
-from dudx.operators import Operator, at_rows, orders_of
 
 
 @dataclass(frozen=True)
@@ -40,9 +39,6 @@ class PerSampleAD(Engine):
     """
 
     name = "per-sample"
-    label = "AD, sample by sample"
-    summary = "automatic differentiation, sample by sample; exact and slow"
-    rank = 5
     by_code = True
 
     coupled = None
@@ -54,29 +50,29 @@ class PerSampleAD(Engine):
         if self.chunk is not None:
             errors.whole_number(self.chunk, "chunk")
 
-    def derivatives(self, model: Model, x: Tensor, operators: Sequence[Operator]) -> list[Tensor]:
+    def derivatives(self, model: Model, x: Tensor, request: Request) -> list[Tensor]:
         if transforms_active():
             raise UnsupportedError("PerSampleAD does not work inside of torch.func's transforms; dudx.AD() does.")
         differentiable = torch.is_grad_enabled()
         compute = self._looped if self.method == "loop" else self._vectorised
         with torch.inference_mode(False), torch.enable_grad(), untracked_statistics(model):
-            results = compute(model, x, operators, differentiable)
+            results = compute(model, x, request, differentiable)
         return results if differentiable else [result.detach() for result in results]
 
-    def _looped(self, model: Model, x: Tensor, operators: Sequence[Operator], differentiable: bool) -> list[Tensor]:
-        pieces, order = [], max(orders_of(tuple(operators)), default=0)
+    def _looped(self, model: Model, x: Tensor, request: Request, differentiable: bool) -> list[Tensor]:
+        pieces, order = [], max(request.orders, default=0)
         for i in range(len(x)):
             own = _own(x[i])
             with differentiable_kernels(tracking=False):
                 u = model_checks.forward(model, torch.cat([x[:i], own.unsqueeze(0), x[i + 1 :]]))[i]
             refuse_what_is_hidden(u, order)
-            values = reverse_derivatives(u, own, at_rows(operators, i), differentiable=differentiable)
+            values = reverse_derivatives(u, own, request.at_rows(i), differentiable=differentiable)
             values = values if u.dtype == x.dtype else in_common_format(values, x.dtype, u.dtype)
             pieces.append(values if differentiable else [value.detach() for value in values])
         return [torch.stack(column) for column in zip(*pieces, strict=True)]
 
-    def _vectorised(self, model: Model, x: Tensor, operators: Sequence[Operator], differentiable: bool) -> list[Tensor]:
-        pieces, order = [], max(orders_of(tuple(operators)), default=0)
+    def _vectorised(self, model: Model, x: Tensor, request: Request, differentiable: bool) -> list[Tensor]:
+        pieces, order = [], max(request.orders, default=0)
         numbers = torch.arange(len(x), device=x.device)
         chunk = self.chunk or batches_per_pass(len(x))
         for start in range(0, len(x), chunk):
@@ -86,7 +82,7 @@ class PerSampleAD(Engine):
                 outputs = on_each_batch(model, with_one_replaced(x, own, numbers[rows]))
             u = outputs[numbers[: len(own)], numbers[rows]]
             refuse_what_is_hidden(u, order)
-            values = reverse_derivatives(u, own, at_rows(operators, rows), differentiable=differentiable)
+            values = reverse_derivatives(u, own, request.at_rows(rows), differentiable=differentiable)
             values = values if u.dtype == x.dtype else in_common_format(values, x.dtype, u.dtype)
             pieces.append(values if differentiable else [value.detach() for value in values])
         return [torch.cat(column) for column in zip(*pieces, strict=True)]

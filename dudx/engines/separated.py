@@ -11,20 +11,21 @@ from torch import Tensor
 
 from dudx.backend import tensor_checks
 from dudx.engines.first_use import sound_derivatives
-from dudx.engines.interface import Engine, RowsPerPoint
+from dudx.engines.interface import Counted, Engine, RowsPerPoint, Stepped, refuse_unset
 from dudx.engines.nodal.nodal_engine import Axes, refused, same_points, written_out
+from dudx.engines.request import Request
 from dudx.engines.taylor.taylor_engine import Taylor
 from dudx.errors import InputError, UnsupportedError
 from dudx.network import model_checks
 from dudx.network.model_checks import Model
-from dudx.operators import D, Directional, Operator
+from dudx.operators import D, Directional
 
 #: The rows at which it is checked that a network is what its factors say.
 _CHECKED = 8
 
 
 @dataclass(frozen=True, eq=False)
-class Separated(Engine):
+class Separated(Counted, Stepped):
     """Derivatives of u(x) = Σ_r Π_i f_i,r(x_i) on a grid, by those of each f_i along its own axis.
 
     A grid of 64³ points takes 3 × 64 rows through small networks instead of 262 144 through a large one. The network
@@ -65,10 +66,13 @@ class Separated(Engine):
         """The grid (N, d); the last axis changes first."""
         return torch.stack([column.flatten() for column in torch.meshgrid(*self.axes, indexing="ij")], dim=1)
 
-    def rows(self, x: Tensor, operators: Sequence[Operator]) -> RowsPerPoint:
+    def rows_for(self, x: Tensor, request: Request) -> RowsPerPoint:
         return RowsPerPoint(1, 1)
 
-    def derivatives(self, model: Model, x: Tensor, operators: Sequence[Operator]) -> list[Tensor]:
+    def refuse_unset(self, request: Request) -> None:
+        refuse_unset(self.inner, Request(tuple(D(*[0] * order) for order in _orders_along_axes(request))))
+
+    def derivatives(self, model: Model, x: Tensor, request: Request) -> list[Tensor]:
         points = self.points
         if x.shape != points.shape or (not x.is_meta and not same_points(x, points)):
             raise refused(self, len(points))
@@ -76,18 +80,14 @@ class Separated(Engine):
             raise UnsupportedError("The grid of Separated is fixed; use points without requires_grad, or dudx.AD().")
         factors = _factors(model, x.shape[1])
         outputs = self._checked(model, factors, x)
-        requests = [
-            [(term, c, written_out(term, x.shape[1]) if isinstance(term, Directional) else [(term.axes, None)])
-             for term, c in operator.terms.items()]
-            for operator in operators
-        ]  # fmt: skip
-        wanted = {axes for request in requests for _, _, parts in request for axes, _ in parts} | {()}
+        asked = [[(c, written_out(term, request)) for term, c in operator.terms.items()] for operator in request]
+        wanted = {axes for terms in asked for _, parts in terms for axes, _ in parts} | {()}
         tables = self._along_axes(factors, x, wanted, outputs)
         known = {axes: _outer([table[axes.count(i)] for i, table in enumerate(tables)]) for axes in wanted}
         results = []
-        for request in requests:
+        for terms in asked:
             total = torch.zeros_like(known[()])
-            for _, coefficient, parts in request:
+            for coefficient, parts in terms:
                 for axes, factor in parts:
                     total = total + coefficient * (known[axes] if factor is None else factor * known[axes])
             results.append(total)
@@ -101,7 +101,8 @@ class Separated(Engine):
         for number, (factor, axis) in enumerate(zip(factors, self.axes, strict=True)):
             orders = sorted({axes.count(number) for axes in wanted})
             column = axis.to(x).unsqueeze(1)
-            values = sound_derivatives(self.inner, factor, column, [D(*[0] * order) for order in orders])
+            along = Request(tuple(D(*[0] * order) for order in orders))
+            values = sound_derivatives(self.inner, factor, column, along)
             tables.append({k: value.unflatten(1, (-1, outputs)) for k, value in zip(orders, values, strict=True)})
         return tables
 
@@ -123,6 +124,17 @@ class Separated(Engine):
             "The network is not the sum of the products of its factors, so that derivatives along the axes are not its "
             "own: take off what is wrapped around it, or use another engine."
         )
+
+
+def _orders_along_axes(request: Request) -> set[int]:
+    """The orders of the derivatives of single factors that a request takes."""
+    orders: set[int] = set()
+    for term in (term for operator in request for term in operator.terms):
+        if isinstance(term, Directional):
+            orders.update(range(term.order + 1))
+        else:
+            orders.update(term.axes.count(axis) for axis in term.axes)
+    return orders
 
 
 def _factors(model: Any, dimensions: int) -> Sequence[Callable]:

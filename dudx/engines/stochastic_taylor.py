@@ -13,18 +13,29 @@ import torch
 from torch import Generator, Tensor
 
 from dudx.engines.first_use import sound_derivatives
-from dudx.engines.interface import Engine, Prepared, RowsPerPoint
+from dudx.engines.interface import (
+    Counted,
+    Engine,
+    Planned,
+    Prepared,
+    RowsPerPoint,
+    Stepped,
+    prepared,
+    refuse_unset,
+    rows_per_point,
+)
+from dudx.engines.request import Request, request_of
 from dudx.engines.taylor.taylor_engine import Taylor
 from dudx.errors import InputError, whole_number
 from dudx.network.model_checks import Model
-from dudx.operators import Directional, Operator, Partial, Term, fitting
+from dudx.operators import Directional, Operator, Partial, Term
 
 #: How often each of the different axes of a partial derivative occurs, from the most frequent.
 Pattern = tuple[int, ...]
 
 
 @dataclass(frozen=True)
-class STDE(Engine):
+class STDE(Counted, Planned, Stepped):
     """The randomised estimate of any operator: a few of its terms, drawn anew for each point and call.
 
     Terms with the same coefficient and the same orders along their axes make a stratum. Of a stratum with more terms
@@ -46,21 +57,12 @@ class STDE(Engine):
     """
 
     name = "stde"
-    label = "STDE"
-    summary = "a random few of an operator's terms by Taylor; unbiased, for many dimensions"
     approximate = True
-    rank = 7
 
     samples: int = 16
     inner: Engine = field(default_factory=Taylor)
     generator: Generator | None = field(default=None, compare=False)
     coupled: str | None = field(default="refuse", init=False, repr=False, compare=False)
-
-    @classmethod
-    def for_training(cls, accuracy: int, generator: Generator, coupled: str) -> STDE:
-        if coupled == "ignore":
-            raise InputError("STDE computes by Taylor, which refuses coupled networks; they are ignored by AD and FD.")
-        return cls(generator=generator)
 
     def __post_init__(self) -> None:
         whole_number(self.samples, "samples")
@@ -68,18 +70,21 @@ class STDE(Engine):
             raise InputError(f"STDE computes with an engine such as dudx.Taylor(); got {self.inner!r}.")
         object.__setattr__(self, "coupled", self.inner.coupled)
 
-    def derivatives(self, model: Model, x: Tensor, operators: Sequence[Operator]) -> Sequence[Tensor]:
-        return sound_derivatives(self.inner, model, x, [self._drawn(operator, x).mean for operator in operators])
+    def derivatives(self, model: Model, x: Tensor, request: Request) -> Sequence[Tensor]:
+        return sound_derivatives(self.inner, model, x, self._mean(x, request))
 
-    def prepared(self, x: Tensor, operators: Sequence[Operator]) -> Prepared | None:
-        if type(self.inner).prepared is Engine.prepared:
+    def prepared(self, x: Tensor, request: Request) -> Prepared | None:
+        if not isinstance(self.inner, Planned):
             return None  # nothing is drawn for a plan that there is none of
-        return self.inner.prepared(x, [self._drawn(operator, x).mean for operator in operators])
+        return prepared(self.inner, x, self._mean(x, request))
 
-    def rows(self, x: Tensor, operators: Sequence[Operator]) -> RowsPerPoint:
-        """What it takes whatever is drawn; nothing is drawn for it."""
+    def rows_for(self, x: Tensor, request: Request) -> RowsPerPoint:
+        """Rows that a point takes whatever is drawn."""
         point = x[:1]
-        return self.inner.rows(point, [self._drawn(o, point, first=True).mean for o in fitting(operators, point)])
+        return rows_per_point(self.inner, point, self._mean(point, request.at_rows(slice(0, 1)), first=True))
+
+    def refuse_unset(self, request: Request) -> None:
+        refuse_unset(self.inner, request)
 
     def estimated(self, model: Model, x: Tensor, operators: Sequence[Operator]) -> list[tuple[Tensor, Tensor]]:
         """For each operator its estimate and the standard error of that, both (B, m), from the spread of the samples.
@@ -92,9 +97,11 @@ class STDE(Engine):
         """
         if self.samples < 2:
             raise InputError("The spread of one sample is unknown; take two or more, dudx.STDE(samples=2).")
-        drawn = [self._drawn(operator, x) for operator in fitting(operators, x)]
+        request = request_of(operators, x)
+        vectors = list(request.vectors)
+        drawn = [self._drawn(operator, x, vectors) for operator in request]
         asked = [part for one in drawn for part in (one.whole, *itertools.chain(*(s for s, _ in one.strata)))]
-        values = iter(sound_derivatives(self.inner, model, x, asked))
+        values = iter(sound_derivatives(self.inner, model, x, Request(tuple(asked), tuple(vectors))))
         found = []
         for one in drawn:
             total = next(values)
@@ -106,7 +113,14 @@ class STDE(Engine):
             found.append((total, variance.sqrt()))
         return found
 
-    def _drawn(self, operator: Operator, x: Tensor, first: bool = False) -> _Drawn:
+    def _mean(self, x: Tensor, request: Request, first: bool = False) -> Request:
+        """The request of the estimates: drawn terms are along vectors, in slots after those of the request."""
+        vectors = list(request.vectors)
+        operators = [self._drawn(operator, x, vectors, first).mean for operator in request]
+        return Request(tuple(operators), tuple(vectors))
+
+    def _drawn(self, operator: Operator, x: Tensor, vectors: list[Tensor], first: bool = False) -> _Drawn:
+        """Draw terms of an operator; the vectors that they are along are added to `vectors`."""
         whole: dict[Term, float] = {}
         strata = []
         for (coefficient, pattern), axes in terms_by_pattern(operator).items():
@@ -116,7 +130,7 @@ class STDE(Engine):
             chosen = self._chosen(len(axes), x, first)
             table = torch.tensor(axes, device=x.device)[chosen]  # (samples, B, different axes)
             scale = coefficient * len(axes)
-            strata.append(([_sample(pattern, places, scale, x) for places in table], len(axes)))
+            strata.append(([_sample(pattern, places, scale, x, vectors) for places in table], len(axes)))
         whole |= {term: c for term, c in operator.terms.items() if isinstance(term, Directional)}
         return _Drawn(Operator(whole), strata)
 
@@ -132,7 +146,7 @@ class STDE(Engine):
 
 @dataclass(frozen=True)
 class _Drawn:
-    """What is computed of an operator: some terms as they are, and samples of each stratum with its size."""
+    """The terms of an operator that are computed as they are, and samples of each stratum with its size."""
 
     whole: Operator
     strata: list[tuple[list[Operator], int]]
@@ -165,14 +179,15 @@ def _term(pattern: Pattern, axes: Sequence[int]) -> Partial:
     return Partial(tuple(sorted(axis for count, axis in zip(pattern, axes, strict=True) for _ in range(count))))
 
 
-def _sample(pattern: Pattern, places: Tensor, scale: float, x: Tensor) -> Operator:
-    """A term at each point, whose axes are (B, different axes), as derivatives along vectors."""
+def _sample(pattern: Pattern, places: Tensor, scale: float, x: Tensor, vectors: list[Tensor]) -> Operator:
+    """A term at each point, whose axes are (B, different axes), as derivatives along vectors in further slots."""
     terms: dict[Term, float] = {}
     for mixture, weight in polarisation(pattern):
         vector = torch.zeros_like(x)
         for part, axis in zip(mixture, places.unbind(1), strict=True):
             vector.scatter_(1, axis.unsqueeze(1), float(part))
-        terms[Directional(vector, sum(pattern))] = scale * float(weight)
+        terms[Directional(len(vectors), sum(pattern))] = scale * float(weight)
+        vectors.append(vector)
     return Operator(terms)
 
 

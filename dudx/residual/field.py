@@ -39,6 +39,8 @@ class Values(Protocol):
 
     def sided(self, linear: Linear, side: str) -> Tensor: ...
 
+    def in_slots(self, operator: Operator) -> Operator: ...
+
     def drawn(self, draw: Callable[[Tensor], Operator]) -> Operator: ...
 
 
@@ -83,11 +85,13 @@ class Field(Integrals, Upwinding):
 
     def along(self, v: Any, order: int = 1) -> Field:
         """The derivative along a vector given at each point, a (B, d) tensor such as the normals."""
-        return self._differentiated(Along(self._known_beforehand(v, "direction of along"), order))
+        along = Along(self._known_beforehand(v, "direction of along"), order)
+        return self._differentiated(self._values.in_slots(along))
 
     def second(self, a: Any) -> Field:
         """The sum of a_ij ∂²/∂x_i∂x_j over all inputs, for a symmetric matrix, or (B, d, d) with one for each point."""
-        return self._differentiated(Second(self._known_beforehand(a, "matrix of second")))
+        second = Second(self._known_beforehand(a, "matrix of second"))
+        return self._differentiated(self._values.in_slots(second) if second.vectors else second)
 
     @staticmethod
     def _known_beforehand(value: Any, name: str) -> Any:
@@ -99,7 +103,8 @@ class Field(Integrals, Upwinding):
 
     def _differentiated(self, outer: Operator) -> Field:
         if not isinstance(self._computed, Tensor):
-            return Field(self._values, self._linear.differentiated(outer))
+            linear = self._known(outer) or self._linear.remember(outer, self._linear.differentiated(outer))
+            return Field(self._values, linear)
         total: Any = Field(self._values, self._linear.differentiated(outer)) if self._linear.operators else 0.0
         for term, coefficient in outer.expanded(len(self._values.inputs)).terms.items():
             if not isinstance(term, Partial):

@@ -12,8 +12,9 @@ from torch import Tensor, nn
 from dudx.backend import tensor_checks
 from dudx.backend.outer_compile import uncompiled
 from dudx.engines.autodiff import AD
-from dudx.engines.interface import Engine
+from dudx.engines.interface import Engine, Stepped
 from dudx.engines.per_sample import PerSampleAD
+from dudx.engines.request import request_of
 from dudx.errors import InputError
 from dudx.gradients.jacobian_rows import Jacobian
 from dudx.gradients.linearization import Known, linearized
@@ -89,6 +90,8 @@ def linearize(
         )
     model = residual._given_data(model_checks.model(model, x), x, data)
     leaves = parameters_of(model) if parameters is None else checked_parameters(parameters)
+    if isinstance(engine, Stepped):
+        engine.refuse_unset(request_of(residual.operators(x, **data), x))
     refuse_if_coupled(model, x)
     if isinstance(engine, PerSampleAD):  # the same numbers, since coupled networks have just been refused
         engine = AD()

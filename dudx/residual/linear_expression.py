@@ -5,11 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 import torch
-from torch import Tensor
 
 from dudx.operators import Directional, Operator, Partial
 
-#: Of each output, the terms: orders of directions, axes and numbers of Laplacians of partials, with coefficients.
+#: The terms of each output with coefficients: slots and orders of directions, axes and Laplacians of partials.
 Shape = tuple[tuple[int, tuple], ...]
 
 #: A residual that reads a number which changes at each call would else be remembered in all its forms.
@@ -25,14 +24,12 @@ class Linear:
 
     def __init__(self, operators: Mapping[int, Operator]):
         self.operators = {output: operator for output, operator in operators.items() if operator.terms}
-        #: Whether it holds tensors of one call, which must not be kept alive.
-        self.passing = any(operator.holds_vectors for operator in self.operators.values())
         #: What was made of this before, by the way it was made. Whoever makes something looks here first.
         self.known: dict[object, Linear] = {}
 
     def remember(self, key: object, made: Linear) -> Linear:
         # torch.compile shall not have to guard all of it.
-        if torch.compiler.is_compiling() or made.passing:
+        if torch.compiler.is_compiling():
             return made
         if len(self.known) >= _REMEMBERED:
             self.known.clear()
@@ -61,26 +58,20 @@ class Linear:
         return self.remember((other, sign), Linear(total))
 
     def same(self, other: Linear) -> bool:
-        """Whether it is the same expression; directions that are computed anew at each call count by their values."""
-        return self.shape == other.shape and all(map(_equal, self._directions(), other._directions()))
+        """True if it is the same expression."""
+        return self.operators == other.operators
 
     @property
     def shape(self) -> Shape:
-        """The expression without its tensors, in plain values, which torch.compile can compare."""
+        """The expression in plain values, which torch.compile can compare."""
         return tuple((output, _shape(operator)) for output, operator in self.operators.items())
-
-    def _directions(self) -> list[Tensor]:
-        terms = [term for operator in self.operators.values() for term in operator.terms]
-        return [term.direction for term in terms if isinstance(term, Directional)]
-
-
-def _equal(a: Tensor, b: Tensor) -> bool:
-    return a is b or torch.equal(a, b)  # numbers cannot be looked at inside of vmap
 
 
 def _shape(operator: Operator) -> tuple:
     return tuple(
-        (term.order, coefficient) if isinstance(term, Directional) else (term.axes, term.laplacians, coefficient)
+        (term.slot, term.order, coefficient)
+        if isinstance(term, Directional)
+        else (term.axes, term.laplacians, coefficient)
         for term, coefficient in operator.terms.items()
     )
 

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from dudx.engines.interface import Engine, Prepared
+from dudx.engines.request import Request as EngineRequest
 from dudx.errors import InputError
 from dudx.evaluate import derivatives, prepared
 from dudx.network.ensemble import Ensemble
@@ -63,7 +64,7 @@ def of_members(
             "members the same points, or compute them one by one."
         )
     plans = [
-        prepared(several.kind, points, request.operators, engine)
+        prepared(several.kind, points, request.for_engine, engine)
         for (points, _), request, engine in zip(each, requests, engines, strict=True)
     ]
     first, request = plans[0], requests[0]
@@ -111,11 +112,11 @@ def _without_plan(
             "that are data; Taylor, FD, EFD and SFD make one."
         )
     for points, _ in each:  # the checks, which cannot be made for all members at once
-        derivatives(several.kind, points, [D()], engine)
+        derivatives(several.kind, points, EngineRequest((D(),)), engine)
 
     def of(member: Any, x: Tensor, data: dict[str, Tensor]) -> Any:
         asked = request.with_data(data, x)
-        return finish(derivatives(member, x, asked.operators, engine), asked, x, data)
+        return finish(derivatives(member, x, asked.for_engine, engine), asked, x, data)
 
     return several.map(of, x, dict(data), axes=(0, 0))
 

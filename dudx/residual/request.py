@@ -3,20 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
 from torch import Tensor
 
+from dudx.engines.request import Request as EngineRequest
+from dudx.engines.request import check_vector
 from dudx.errors import InputError
-from dudx.operators import D, Directional, Operator, fitting
+from dudx.operators import D, Directional, Operator, Slots
 from dudx.residual.derivative_names import networks_last, parameters_of
 from dudx.residual.field import Field, Values, tensors_of
 from dudx.residual.linear_expression import Linear, Shape
 
-#: Axes from here on stand for operators drawn at random, whose vectors are another matter than what is asked for.
-_DRAWN = 10**9
+#: An operator along vectors in plain values, which torch.compile can read: slots, orders and coefficients.
+Along = tuple[tuple[int, int, float], ...]
 
 
 class OtherRequestError(Exception):
@@ -28,56 +30,30 @@ class Request:
     """Everything a function asks for, in its order, and the distinct operators an engine computes for it.
 
     Args:
-        asked: the expressions as the function makes them.
-        drawn: operators drawn at random while recording.
+        asked: the expressions as the function makes them, their directions in slots.
+        directional: the operators along vectors that the function made, in its order.
         inputs: the names of the inputs, whose number writes out open Laplacians.
-        directions: vectors that are data, and which; None where there is one that was computed or drawn, so that the
+        for_engine: the distinct operators, and the vectors of this call by slot.
+        names: the names of the data that the vectors are, by slot; None where one was computed or drawn, so that the
             next call has others.
     """
 
     asked: tuple[Linear, ...]
-    drawn: tuple[Operator, ...]
+    directional: tuple[Along, ...]
     inputs: tuple[str, ...]
-    directions: Mapping[int, str] | None
+    for_engine: EngineRequest
+    names: tuple[str, ...] | None
     #: Whether the function looks at the network elsewhere than at the points too.
-    elsewhere: bool = False
-    operators: tuple[Operator, ...] = field(init=False)
+    elsewhere: bool
     #: For each expression asked for, the (output, operator) pairs it is the sum of.
-    places: tuple[tuple[tuple[int, int], ...], ...] = field(init=False)
+    places: tuple[tuple[tuple[int, int], ...], ...]
     #: The expressions in plain values.
-    shapes: tuple[Shape, ...] = field(init=False)
-
-    def __post_init__(self) -> None:
-        distinct: dict[Operator, int] = {}
-        places = tuple(
-            tuple(
-                (output, distinct.setdefault(self._written_out(operator), len(distinct)))
-                for output, operator in linear.operators.items()
-            )
-            for linear in self.asked
-        )
-        object.__setattr__(self, "operators", tuple(distinct))
-        object.__setattr__(self, "places", places)
-        object.__setattr__(self, "shapes", tuple(linear.shape for linear in self.asked))
-
-    def _written_out(self, operator: Operator) -> Operator:
-        """An operator as an engine computes it: drawn ones in place of what stands for them, Laplacians expanded."""
-        if not self.drawn:
-            return operator.expanded(len(self.inputs))
-        total = Operator({})
-        for term, coefficient in operator.terms.items():
-            if isinstance(term, Directional) or not term.axes or term.axes[-1] < _DRAWN:
-                total = total + Operator({term: coefficient})
-            elif term.order == 1:
-                total = total + coefficient * self.drawn[term.axes[0] - _DRAWN]
-            else:
-                raise InputError("random_laplacian does not compose with other operators; use it on the field itself.")
-        return total.expanded(len(self.inputs))
+    shapes: tuple[Shape, ...]
 
     @property
     def repeatable(self) -> bool:
         """Whether the next call can use it: not where directions are drawn, or computed by the function itself."""
-        return not self.drawn and self.directions is not None
+        return self.names is not None
 
     def orders(self, outputs: Sequence[str]) -> dict[str, dict[str, int]]:
         """Of each output that is asked for, the highest order of a derivative along each input."""
@@ -88,7 +64,7 @@ class Request:
                 for term in operator.expanded(len(self.inputs)).terms:
                     for axis, name in enumerate(self.inputs):
                         if isinstance(term, Directional):
-                            order = term.order if bool(term.direction[:, axis].any()) else 0
+                            order = term.order if bool(self.for_engine.vectors[term.slot][:, axis].any()) else 0
                         else:
                             order = term.axes.count(axis)
                         if order:
@@ -96,31 +72,17 @@ class Request:
         return found
 
     def fitting(self, x: Tensor) -> Request:
-        """The request itself, if its directions fit the points."""
-        if self.directions is None or self.directions or self.drawn:
-            fitting(self.operators, x)
+        """The request itself, if its vectors fit the points."""
+        for vector in self.for_engine.vectors:
+            check_vector(vector, x)
         return self
 
     def with_data(self, data: Mapping[str, Tensor], x: Tensor) -> Request:
-        """The same request with the directions of another call."""
-        if not self.directions:
+        """The request with the vectors of another call."""
+        if not self.names:
             return self
-        now = {number: data[name] for number, name in self.directions.items()}
-        asked = tuple(
-            Linear({output: _redirected(operator, now) for output, operator in linear.operators.items()})
-            for linear in self.asked
-        )
-        names = {id(data[name]): name for name in self.directions.values()}
-        return Request(asked, (), self.inputs, names, self.elsewhere).fitting(x)
-
-
-def _redirected(operator: Operator, now: Mapping[int, Tensor]) -> Operator:
-    return Operator(
-        {
-            Directional(now[id(term.direction)], term.order) if isinstance(term, Directional) else term: coefficient
-            for term, coefficient in operator.terms.items()
-        }
-    )
+        vectors = tuple(data[name] for name in self.names)
+        return replace(self, for_engine=EngineRequest(self.for_engine.operators, vectors)).fitting(x)
 
 
 class Recorder:
@@ -129,7 +91,8 @@ class Recorder:
     def __init__(self, inputs: tuple[str, ...], x: Tensor, columns: int = 1):
         self.inputs, self.shape, self.like = inputs, (len(x), columns), x
         self._asked: list[Linear] = []
-        self._drawn: list[Operator] = []
+        self._slots = Slots()
+        self._directional: list[Along] = []
         self._elsewhere = False
         # NaN, so that a direction computed from a field's values is noticed: engines refuse directions with NaN.
         self._placeholder = x.new_full(self.shape, float("nan"))
@@ -147,18 +110,38 @@ class Recorder:
         self._elsewhere = True  # a stencil that looks one way is another request of the same points
         return self.of(linear)
 
+    def in_slots(self, operator: Operator) -> Operator:
+        taken = self._slots.take(operator)
+        terms = ((term, c) for term, c in taken.terms.items() if isinstance(term, Directional))
+        self._directional.append(tuple((term.slot, term.order, c) for term, c in terms))
+        return taken
+
     def drawn(self, draw: Callable[[Tensor], Operator]) -> Operator:
-        self._drawn.append(draw(self.like))
-        return D(_DRAWN + len(self._drawn) - 1)
+        return self.in_slots(draw(self.like))
 
     def request(self, data: Mapping[str, Tensor]) -> Request:
         """What was asked for."""
-        names = {id(tensor): name for name, tensor in data.items()}
-        terms = [term for linear in self._asked for op in linear.operators.values() for term in op.terms]
-        vectors = [id(term.direction) for term in terms if isinstance(term, Directional)]
-        given = all(vector in names for vector in vectors)
-        directions = {vector: names[vector] for vector in vectors} if given else None
-        return Request(tuple(self._asked), tuple(self._drawn), self.inputs, directions, self._elsewhere)
+        known = {id(tensor): name for name, tensor in data.items()}
+        vectors = tuple(self._slots.vectors)
+        names = tuple(known.get(id(vector), "") for vector in vectors)
+        distinct: dict[Operator, int] = {}
+        places = tuple(
+            tuple(
+                (output, distinct.setdefault(operator.expanded(len(self.inputs)), len(distinct)))
+                for output, operator in linear.operators.items()
+            )
+            for linear in self._asked
+        )
+        return Request(
+            tuple(self._asked),
+            tuple(self._directional),
+            self.inputs,
+            EngineRequest(tuple(distinct), vectors),
+            names if all(names) else None,
+            self._elsewhere,
+            places,
+            tuple(linear.shape for linear in self._asked),
+        )
 
 
 class Replay:
@@ -185,7 +168,7 @@ class Replay:
         self.inputs, self.shape, self.like = request.inputs, (len(x), columns), x
         self._request, self._computed = request, computed
         self._one_output = computed[0].shape[1] == columns
-        self._number = self._draws = 0
+        self._number = self._directional = 0
 
     def of(self, linear: Linear) -> Tensor:
         number = self._number
@@ -203,14 +186,14 @@ class Replay:
     def at(self, linear: Linear, rows: Tensor) -> Tensor:
         self.of(linear)
         assert self._elsewhere is not None
-        operators = [operator.expanded(len(self.inputs)) for operator in linear.operators.values()]
-        found = self._elsewhere(operators, rows)
+        operators = (operator.expanded(len(self.inputs)) for operator in linear.operators.values())
+        found = self._elsewhere(EngineRequest(tuple(operators)), rows)
         return self._sum(zip(linear.operators, found, strict=True)).unflatten(0, (len(rows), -1))
 
     def sided(self, linear: Linear, side: str) -> Tensor:
         plain = self.of(linear)
         assert self._elsewhere is not None
-        found = self._elsewhere(list(linear.operators.values()), self.like.unsqueeze(0), side)
+        found = self._elsewhere(EngineRequest(tuple(linear.operators.values())), self.like.unsqueeze(0), side)
         return plain if found is None else self._sum(zip(linear.operators, found, strict=True))
 
     def _sum(self, parts: Iterable[tuple[int, Tensor]]) -> Tensor:
@@ -223,10 +206,35 @@ class Replay:
         assert total is not None
         return total
 
+    def in_slots(self, operator: Operator) -> Operator:
+        """The operator as it was recorded, if its vectors are those that were; computed ones count by their values."""
+        recorded = self._next_directional()
+        if len(operator.terms) != len(recorded):
+            raise OtherRequestError
+        for (term, coefficient), (slot, order, known) in zip(operator.terms.items(), recorded, strict=True):
+            if not isinstance(term, Directional) or (term.order, coefficient) != (order, known):
+                raise OtherRequestError
+            # A compiled graph takes the vectors as they come.
+            if not torch.compiler.is_compiling():
+                one, another = operator.vectors[term.slot], self._request.for_engine.vectors[slot]
+                if one is not another and not torch.equal(one, another):  # which cannot be known inside of vmap
+                    raise OtherRequestError
+        return _along(recorded)
+
     def drawn(self, draw: Callable[[Tensor], Operator]) -> Operator:
-        """What stands for the operator drawn while recording."""
-        self._draws += 1
-        return D(_DRAWN + self._draws - 1)
+        """The operator that was drawn while recording."""
+        return _along(self._next_directional())
+
+    def _next_directional(self) -> Along:
+        number = self._directional
+        if number >= len(self._request.directional):
+            raise OtherRequestError
+        self._directional = number + 1
+        return self._request.directional[number]
+
+
+def _along(recorded: Along) -> Operator:
+    return Operator({Directional(slot, order): coefficient for slot, order, coefficient in recorded})
 
 
 class Written:

@@ -16,7 +16,8 @@ from torch import Tensor
 from dudx.backend import tensor_checks
 from dudx.backend.active_modes import vmap_active
 from dudx.backend.outer_compile import uncompiled
-from dudx.engines.interface import Engine
+from dudx.engines.interface import Engine, refuse_unset
+from dudx.engines.request import Request as EngineRequest
 from dudx.errors import InputError
 from dudx.evaluate import derivatives, derivatives_elsewhere, prepared
 from dudx.network.auxiliary_networks import WithNetworks, with_networks
@@ -125,7 +126,7 @@ class Residual(Generic[Result]):
     def operators(self, x: Tensor, **data: Tensor) -> list[Operator]:
         """The operators the function asks for, each once; what `engine.calibrated` wants to know."""
         x = self._points(x)
-        return list((self._known(x, data) or self._recorded(x, data)).operators)
+        return (self._known(x, data) or self._recorded(x, data)).for_engine.with_vectors
 
     def orders(self, x: Tensor, **data: Tensor) -> dict[str, dict[str, int]]:
         """Of each output, the highest order of a derivative along each input; one along vectors counts for theirs.
@@ -238,15 +239,16 @@ class Residual(Generic[Result]):
         if plan is not None:
             return self._from_graph(plan, model, x, data, request)[ENDS.index(finish)]
         if isinstance(model, Ensemble):
+            refuse_unset(engine, request.for_engine)
             # The checks, which cannot be made for all members at once.
-            derivatives(self._given_data(model.kind, x, data), x, [D()], engine)
+            derivatives(self._given_data(model.kind, x, data), x, EngineRequest((D(),)), engine)
 
             def of(member: Any) -> Any:
                 seen = self._given_data(self._with_networks(member), x, data)
                 return self._computed(seen, x, engine, data, request, finish)
 
             return model.map(of)
-        computed = derivatives(model, x, request.operators, engine)
+        computed = derivatives(model, x, request.for_engine, engine)
         elsewhere = partial(derivatives_elsewhere, model, engine, len(x)) if request.elsewhere else None
         return finish(self._written.replayed(computed, request, x, data, elsewhere))
 
@@ -258,7 +260,7 @@ class Residual(Generic[Result]):
             model = model.kind  # what is true of one is taken to be true of all members
         if self._compiled is None or vmap_active() or not self._compiled.can_compile(model):
             return None
-        return prepared(model, x, request.operators, engine)
+        return prepared(model, x, request.for_engine, engine)
 
     def _from_graph(
         self,

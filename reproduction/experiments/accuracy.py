@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import statistics
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from dudx.engines import engines
 from dudx.lab.problems import problem as problem_named
-from dudx.lab.run.engine_choice import engine_label
+from dudx.lab.run.engine_table import engine_label, in_table_order
 from dudx.lab.sweep.sweep_run import Run
 from reproduction.experiments import claims, looks, trained
 from reproduction.experiments.base import Experiment, named
@@ -65,12 +64,6 @@ def label(problem: str, engine: str) -> str:
     return "FD (eq. eFD)" if engine == "fd" and problem in ONE_ORDER else engine_label(engine)
 
 
-def in_order(names: Iterable[str]) -> list[str]:
-    """Engines each once, in the order of tables: ours, then those of users."""
-    known = list(engines())
-    return sorted(set(names), key=lambda name: (known.index(name) if name in known else len(known), name))
-
-
 def experiment(problem: str, place: int, *notes: str, sfd_is_better: bool = False) -> Experiment:
     """The table of a problem, and what the paper claims of it, if it does: of sFD, that it is better or worse."""
     return Experiment(
@@ -90,7 +83,7 @@ class _Errors:
 
     def __init__(self, data: Data):
         self.rows = trained.read(data)
-        self.engines = in_order(row["engine"] for row in self.rows)
+        self.engines = in_table_order(row["engine"] for row in self.rows)
         self._ways = looks.read(data)
         finished = [row for row in self.rows if row["status"] == "finished"]
         there = [self._ways[row["name"]] for row in finished if row["name"] in self._ways]

@@ -7,7 +7,7 @@ import operator
 from pathlib import Path
 from typing import Any
 
-from dudx.lab.run.engine_choice import engine_label
+from dudx.lab.run.engine_table import engine_label
 from dudx.lab.sweep.sweep_run import Run
 from reproduction.experiments import claims, trained
 from reproduction.experiments.base import Experiment, named

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from dudx.lab.run.engine_choice import engine_label
+from dudx.lab.run.engine_table import engine_label
 from dudx.lab.sweep.sweep_run import Run
 from reproduction.experiments import claims, trained
 from reproduction.experiments.accuracy import title

@@ -12,8 +12,8 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import LogFormatter
 
-from dudx.engines import engines
 from dudx.lab import plots, storage
+from dudx.lab.run.engine_table import engines_in_order
 
 #: Colours and markers of engines in the order of tables; the last one is for those of users.
 _STYLES = [(plots.COLOURS[n], marker) for n, marker in zip((6, 0, 2, 1, 3, 4, 5), "os^DvPX", strict=True)]
@@ -21,7 +21,7 @@ _STYLES = [(plots.COLOURS[n], marker) for n, marker in zip((6, 0, 2, 1, 3, 4, 5)
 
 def engine_style(name: str) -> tuple[str, str]:
     """A colour and a marker for an engine, the same in every picture."""
-    known = list(engines())
+    known = list(engines_in_order())
     return _STYLES[min(known.index(name) if name in known else len(known), len(_STYLES) - 1)]
 
 

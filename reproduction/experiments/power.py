@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from dudx.lab.run.engine_choice import engine_label
+from dudx.lab.run.engine_table import engine_label
 from reproduction.experiments.published import published
 from reproduction.experiments.statistics import (
     FIRST_SEEDS,

@@ -7,11 +7,12 @@ from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
-from dudx.engines import engines
+from dudx.diagnose.recommendation import compared_engines
 from dudx.errors import InputError
 from dudx.lab.lookup import look_up
 from dudx.lab.problems import problems
 from dudx.lab.run.engine_choice import engine_kind
+from dudx.lab.run.engine_table import in_table_order
 from dudx.lab.run.settings import Settings, make_settings, profile_text
 
 
@@ -139,7 +140,7 @@ class Profile(_Sizes):
 
     def trainings(self, problem: str) -> Trainings:
         """The runs of an accuracy table; one that the profile has no table for has the engines recommended."""
-        recommended = [name for name, kind in engines().items() if kind.recommended]
+        recommended = in_table_order(kind.name for kind in compared_engines())
         return self.accuracy.get(problem) or Trainings(engines=recommended, seeds=self.seeds)
 
     def settings(self, problem: str, **chosen: Any) -> Settings:

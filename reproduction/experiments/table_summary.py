@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dudx.lab.run.engine_choice import engine_label
+from dudx.lab.run.engine_table import engine_label
 from dudx.lab.sweep.sweep_run import Run
 from reproduction.experiments import accuracy, trained
 from reproduction.experiments.base import CsvRows, Experiment, Found

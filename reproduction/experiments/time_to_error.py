@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from dudx.lab.run.engine_choice import engine_label
+from dudx.lab.run.engine_table import engine_label
 from reproduction.experiments import accuracy, looks, table_summary, trained
 from reproduction.experiments.base import CsvRows, Experiment, Found
 from reproduction.experiments.data import Data

@@ -6,7 +6,7 @@ import itertools
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from dudx.lab.run.engine_choice import engine_label
+from dudx.lab.run.engine_table import engine_label
 from dudx.lab.run.records import CALIBRATIONS, read_calibrations
 from reproduction.archive import curve
 from reproduction.experiments.base import CsvRows, Found

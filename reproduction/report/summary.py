@@ -6,7 +6,7 @@ import re
 from collections.abc import Sequence
 from pathlib import Path
 
-from dudx.lab.run.engine_choice import engine_label
+from dudx.lab.run.engine_table import engine_label
 from reproduction.experiments import trained
 from reproduction.experiments.accuracy import in_order, title
 from reproduction.experiments.claims import VERDICTS

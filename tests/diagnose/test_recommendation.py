@@ -89,7 +89,7 @@ def test_the_engines_are_those_of_the_folder(monkeypatch):
     model, x = nn.Linear(2, 1), torch.rand(8, 2)
     monkeypatch.setattr(recommendation, "engines", lambda: {"other": Other})
     assert [c.name for c in recommend(model, x, [D(0)], repeats=1)] == ["Other"]
-    monkeypatch.setattr(Other, "recommended", False)
+    monkeypatch.setattr(recommendation, "_NOT_COMPARED", {"other"})
     assert not recommend(model, x, [D(0)], repeats=1)
 
 

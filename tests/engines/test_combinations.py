@@ -27,6 +27,7 @@ from dudx import (
     isolate,
 )  # fmt: skip
 from dudx.errors import UnsupportedError
+from dudx.lab.run.engine_table import step_text
 
 
 def left(x):
@@ -149,8 +150,8 @@ def test_steps_are_set_kept_and_pickled():
     model, x = mlp(), points(50, 2)
     for engine in (Where(left, AD(), FD()), ByAxis({0: FD(), 1: AD()})):
         ready = engine.calibrated(model, x, [D(0), D(1)])
-        assert ready.shown
-        assert engine.with_state(ready.state).shown == ready.shown
+        assert step_text(ready)
+        assert step_text(engine.with_state(ready.state)) == step_text(ready)
         assert pickle.loads(pickle.dumps(ready)) == ready
         assert torch.isfinite(evaluate(model, x, D(0), engine.with_state(ready.state))).all()
         with pytest.raises(InputError, match="given another"):
@@ -169,9 +170,9 @@ def test_slices_are_sized_by_what_the_parts_make_of_a_point():
 class Slow(AD):
     """Automatic differentiation that takes its time."""
 
-    def derivatives(self, model, x, operators):
+    def derivatives(self, model, x, request):
         for _ in range(20):
-            values = super().derivatives(model, x, operators)
+            values = super().derivatives(model, x, request)
         return values
 
 
@@ -179,11 +180,11 @@ class Slow(AD):
 def test_auto_takes_the_faster_one_and_says_so(order):
     model, x = mlp(), points(64, 2)
     engine = Auto(order).calibrated(model, x, [Laplacian()])
-    assert engine.shown == "AD"
+    assert step_text(engine) == "AD"
     assert engine.reason.startswith("AD takes")
     assert "Slow takes" in engine.reason
     again = Auto(order).with_state(engine.state)
-    assert again.shown == "AD"
+    assert step_text(again) == "AD"
     assert pickle.loads(pickle.dumps(again)) == again
 
 
@@ -191,9 +192,9 @@ def test_auto_times_once():
     calls = []
 
     class Noted(AD):
-        def derivatives(self, model, x, operators):
+        def derivatives(self, model, x, request):
             calls.append(len(x))
-            return super().derivatives(model, x, operators)
+            return super().derivatives(model, x, request)
 
     model, x, engine = mlp(), points(9, 2), Auto((Noted(), Slow()))
     for _ in range(3):
@@ -212,7 +213,7 @@ def test_auto_takes_what_can_do_it_and_leaves_no_trace():
             raise UnsupportedError("not this network")
 
     engine = Auto((Refusing(), AD())).calibrated(model, x, [D(0)])
-    assert engine.shown == "AD"
+    assert step_text(engine) == "AD"
     assert torch.equal(torch.get_rng_state(), state)
     torch.testing.assert_close(evaluate(model, x, D(0), engine), evaluate(model, x, D(0), AD()))
     with pytest.raises(UnsupportedError, match="once_differentiable"):

@@ -10,6 +10,7 @@ from helpers import SMOOTH, Counted, Function, Power, mlp, parameter_gradients, 
 from operator_cases import vectors
 
 from dudx import AD, Along, Cloud, D, Laplacian, Residual, Spectral, backward, evaluate
+from dudx.engines.request import request_of
 from dudx.errors import InputError, UnsupportedError
 from dudx.lab.problems.geometry import Box
 
@@ -93,7 +94,7 @@ def test_it_is_one_pass_of_the_points_and_its_gradient_that_of_a_matrix(engine):
     assert model.rows[-1] == len(x)
     # The slow twin: each weight is what the engine makes of a function that is 1 at one point.
     identity = lambda _: torch.eye(len(x), dtype=x.dtype)  # noqa: E731
-    xx, y, laplacian = engine.derivatives(identity, x, [D(0, 0), D(1), D(0, 0) + D(1, 1)])
+    xx, y, laplacian = engine.derivatives(identity, x, request_of([D(0, 0), D(1), D(0, 0) + D(1, 1)], x))
     u, p = network(x).split(1, dim=1)
     by_hand = xx @ u + u * (y @ p), laplacian @ p - u
     torch.testing.assert_close(found, by_hand)

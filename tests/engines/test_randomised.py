@@ -126,9 +126,9 @@ def test_meeting_a_network_of_many_variables_takes_no_stream_for_each_of_them():
     asked = []
 
     class Streams(Taylor):
-        def derivatives(self, model, x, operators):
-            asked.append(len(operators))
-            return super().derivatives(model, x, operators)
+        def derivatives(self, model, x, request):
+            asked.append(len(request.operators))
+            return super().derivatives(model, x, request)
 
     model, x = mlp(10_000, 1).float(), torch.rand(4, 10_000)
     assert evaluate(model, x, Laplacian(), STDE(4, inner=Streams())).shape == (4, 1)

@@ -5,6 +5,7 @@ import torch
 from torch import nn
 
 from dudx import AD, FD, Laplacian, Residual, Taylor, evaluate, random_laplacian
+from dudx.engines.request import request_of
 from dudx.errors import InputError
 
 
@@ -42,7 +43,7 @@ def test_the_cost_does_not_grow_with_the_dimension():
         model.register_forward_pre_hook(lambda module, inputs, seen=seen: seen.append(len(inputs[0])))
         evaluate(model, x, [operator], FD(1e-3, coupled="ignore"))
         rows[dimensions] = seen
-        assert Taylor().prepared(x, [operator]).key.layout.streams == 4
+        assert Taylor().prepared(x, request_of([operator], x)).key.layout.streams == 4
     assert rows[10] == rows[1000] == [7 * 8]
 
 

@@ -15,7 +15,7 @@ from dudx.lab import plots, storage, train
 from dudx.lab.files import SUMS
 from dudx.lab.problems import problem
 from dudx.lab.run import training
-from dudx.lab.run.engine_choice import engine_label
+from dudx.lab.run.engine_table import engine_label
 
 
 @pytest.fixture(scope="module")

@@ -91,12 +91,9 @@ from dudx.engines.interface import Engine
 @dataclass(frozen=True)
 class Another(Engine):
     name = "another"
-    label = "Another way"
-    summary = "the same by another name"
-    recommended = True
 
-    def derivatives(self, model, x, operators):
-        return AD().derivatives(model, x, operators)
+    def derivatives(self, model, x, request):
+        return AD().derivatives(model, x, request)
 """
 EXPERIMENT = """
 from reproduction.experiments.accuracy import experiment
@@ -181,7 +178,7 @@ def test_an_experiment_of_a_new_problem_with_a_new_engine(add: Add, tmp_path: Pa
     runner.present(experiment, tmp_path, tmp_path)
     text = (tmp_path / "tables" / "table-parabola.md").read_text()
     assert "A parabola: mean ± standard deviation" in text
-    assert "| Another way |" in text
+    assert "| another |" in text
     assert experiment.claims(Data(tmp_path / "data" / "table-parabola")) == []
 
 

@@ -15,6 +15,7 @@ from torch import Tensor, nn
 
 import dudx
 from dudx import AD, FD, D, Residual, Taylor, evaluate
+from dudx.engines.request import request_of
 from dudx.errors import InputError
 
 ENGINES = {"AD": AD(), "Taylor": Taylor()}
@@ -208,7 +209,8 @@ def test_black_and_scholes_of_twenty_correlated_assets() -> None:
     ours, exact = short(model, x, Taylor(), **given), long(model, x, AD(), s=prices)
     assert torch.allclose(ours, exact, rtol=1e-10, atol=1e-12)
     assert torch.allclose(short(model, x, AD(), **given), exact, rtol=1e-10, atol=1e-12)
-    streams = [Taylor().prepared(x, r.operators(x, **d)).rows for r, d in ((short, given), (long, {"s": prices}))]
+    asked = (short.operators(x, **given), long.operators(x, s=prices))
+    streams = [Taylor().prepared(x, request_of(operators, x)).rows for operators in asked]
     assert streams[0] <= 43 < 232 <= streams[1]
 
 
@@ -244,7 +246,7 @@ def test_mixed_derivatives_with_constant_coefficients_are_taken_along_eigenvecto
     pairs = [(i, j) for i in range(dimensions) for j in range(dimensions)]
     operator = reduce(add, (0.5 * float(covariance[i, j]) * D(i, j) for i, j in pairs)) + 0.3 * D(2) - 2 * D()
     model, x = mlp(dimensions, 2, width=8), points(4, dimensions)
-    layout = Taylor().prepared(x, [operator]).key.layout
+    layout = Taylor().prepared(x, request_of([operator], x)).key.layout
     assert layout.streams == dimensions + 1
     assert sum(len(products) for mixing in layout.mixing for products in mixing) == dimensions
     exact = evaluate(model, x, operator, AD())

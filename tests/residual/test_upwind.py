@@ -7,6 +7,7 @@ from helpers import EXACT, SMOOTH, mlp, parameter_gradients, points, rms
 
 import dudx
 from dudx import CAN, EFD, FD, SFD, Cloud, D, Residual, Taylor, evaluate
+from dudx.engines.interface import one_sided
 from dudx.errors import InputError, UnsupportedError
 
 X = points(40, 2)
@@ -50,7 +51,7 @@ def test_each_point_has_its_own_side(name):
     model, engine = mlp(2, 1), TURNING[name](0.2)
     u = model(X)
     assert 0 < int((u > 0).sum()) < len(u)
-    back, ahead = (evaluate(model, X, D(0), engine.looking(side)) for side in ("backward", "forward"))
+    back, ahead = (evaluate(model, X, D(0), one_sided(engine, side)) for side in ("backward", "forward"))
     found = upwind(model, X, engine)
     torch.testing.assert_close(found, torch.where(u > 0, back, ahead), rtol=0, atol=1e-12)
     assert (found - torch.where(u > 0, ahead, back)).abs().max() > 1e-4  # the other choice is another number
@@ -79,9 +80,9 @@ def test_exact_engines_are_asked_once():
     asked = []
 
     class Asked(dudx.Engine):
-        def derivatives(self, model, x, operators):
-            asked.append(len(operators))
-            return Taylor().derivatives(model, x, operators)
+        def derivatives(self, model, x, request):
+            asked.append(len(request.operators))
+            return Taylor().derivatives(model, x, request)
 
     residual = Residual(lambda u: u.y + u * u.upwind("x", by=u) - 0.1 * u.xx, ("x", "y"))
     residual(mlp(2, 1), X, Asked())
@@ -94,7 +95,7 @@ def test_parameter_gradients_are_those_of_the_chosen_sides(name):
     make = TURNING[name]
     found = parameter_gradients(upwind(model, X, make(0.1)).square().mean(), model)
     u = model(X).detach()
-    sides = [make(0.1).looking(side) for side in ("backward", "forward")]
+    sides = [one_sided(make(0.1), side) for side in ("backward", "forward")]
     if name == "SFD":  # the plain derivative, the backward and the forward one draw steps one after the other
         generator = torch.Generator().manual_seed(0)
         torch.rand(len(X), 1, generator=generator)

@@ -22,12 +22,13 @@ from dudx.engines.difference.shifted_batches import HALF, differences
 from dudx.engines.difference.stencils import reach
 from dudx.engines.first_use import sound_derivatives
 from dudx.engines.interface import Engine
+from dudx.engines.request import request_of
 from dudx.errors import CalibrationError, CalibrationWarning, InputError
 from dudx.network import model_checks
 from dudx.network.batch_bound import Pointwise, samples_of
 from dudx.network.model_checks import Model
 from dudx.network.sandbox import unchanged_buffers, without_graph
-from dudx.operators import D, fitting
+from dudx.operators import D
 
 HIGHEST_ORDER = 4
 # Where the optimum of ε_m^(1/(order + accuracy)) times a constant of a few lies, for orders up to 2 at accuracy 2 and
@@ -202,7 +203,7 @@ class _Search:
     ):
         self.model, self.x, self.order, self.axes, self.side = model, x, order, axes, side
         self.accuracy, self.steps, self.max_rows = accuracy, steps, max_rows
-        self.operators = fitting([D(*[axis] * order) for axis in axes], x)
+        self.request = request_of([D(*[axis] * order) for axis in axes], x)
         nodes = 1 + (1 if side else 2) * len(axes) * reach(order, accuracy, side)
         if not _is_whole(max_rows) or max_rows < nodes:
             raise InputError(
@@ -221,7 +222,7 @@ class _Search:
         for group in torch.from_numpy(steps).split(max(1, self.rows_at_once // len(x))):
             step = group.to(x).repeat_interleave(len(x)).unsqueeze(1)
             rows, by_order = x.repeat(len(group), 1), {self.order: step}
-            values = differences(self.model, rows, self.operators, by_order, self.accuracy, self.side)
+            values = differences(self.model, rows, self.request, by_order, self.accuracy, self.side)
             table = torch.stack(values).detach().double()
             tables.append(table.unflatten(1, (len(group), len(x))).transpose(0, 1))
         return torch.cat(tables)
@@ -320,7 +321,7 @@ def _derivatives(search: _Search, model: Model, engine: Engine) -> Callable[[Ten
     """The derivatives by an engine, which is asked as at the border."""
 
     def truth(x: Tensor) -> Sequence[Tensor]:
-        return sound_derivatives(engine, model, x, search.operators)
+        return sound_derivatives(engine, model, x, search.request)
 
     return truth
 

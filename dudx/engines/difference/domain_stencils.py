@@ -10,12 +10,13 @@ import torch
 from torch import Tensor
 
 from dudx.backend import tensor_checks
-from dudx.engines.difference.shifted_batches import HALF, Frame, Stencil, Step, bare_request, placed, span, stencil
+from dudx.engines.difference.shifted_batches import HALF, Frame, Stencil, Step, distinct_steps, placed, span, stencil
 from dudx.engines.difference.stencils import reach
+from dudx.engines.request import Request
 from dudx.errors import InputError, UnsupportedError
 from dudx.network import model_checks
 from dudx.network.model_checks import Model
-from dudx.operators import Operator
+from dudx.operators import Directional, Operator
 
 #: The share of the room up to the boundary that a shrunken stencil takes: rounding must not put its end outside.
 _OF_THE_ROOM = 0.99
@@ -56,7 +57,7 @@ class _Ray:
 def derivatives_inside(
     model: Model,
     x: Tensor,
-    operators: Sequence[Operator],
+    request: Request,
     steps: Mapping[int, Step],
     accuracy: int,
     inside: Any,
@@ -68,16 +69,17 @@ def derivatives_inside(
             "Where the points lie decides on their stencils inside of a domain, and torch.func.vmap, or an ensemble "
             "whose members have points of their own, hides it: compute one batch after the other, or leave out inside=."
         )
-    request, distinct, step_of, directions = bare_request(operators, steps)
-    rays, mixed = _rays(request, dict(step_of), accuracy)
+    operators = request.operators
+    distinct, step_of = distinct_steps(steps)
+    rays, mixed = _rays(operators, dict(step_of), accuracy)
     precise = torch.float32 if x.dtype in HALF else x.dtype
     widths = [torch.as_tensor(step, dtype=precise, device=x.device).expand(x.shape) for step in distinct]
-    spans = {ray.frame: span(ray.frame, widths, directions) for ray in rays}
+    spans = {ray.frame: span(ray.frame, widths, request.vectors) for ray in rays}
     room = _Room(x.detach(), distance_of(inside), floor)
     cap = torch.ones(len(x), dtype=precise, device=x.device)
     while True:
         chosen = {ray: room.fitted(ray, _unit(ray, spans), cap) for ray in rays}
-        groups = _groups(request, step_of, accuracy, x.shape[1], rays, chosen, spans)
+        groups = _groups(operators, step_of, accuracy, x.shape[1], rays, chosen, spans)
         outside = room.outside(groups) if mixed else None
         if outside is None or not bool(outside.any()):
             break
@@ -98,17 +100,17 @@ class _Group:
     scales: Tensor
 
 
-def _rays(request: Any, number: Mapping[int, int], accuracy: int) -> tuple[list[_Ray], bool]:
+def _rays(operators: Sequence[Operator], number: Mapping[int, int], accuracy: int) -> tuple[list[_Ray], bool]:
     """The lines that nodes lie on, and whether there are nodes beside them."""
     orders: dict[tuple[Frame, int], set[int]] = {}
     mixed = False
-    for term in {term for terms in request for term, _ in terms}:
-        if term and isinstance(term[0], str):
-            orders.setdefault((Frame(number[term[2]], term[1]), 0), set()).add(term[2])
+    for term in {term for operator in operators for term in operator.terms}:
+        if isinstance(term, Directional):
+            orders.setdefault((Frame(number[term.order], term.slot), 0), set()).add(term.order)
             continue
-        mixed = mixed or len(set(term)) > 1
-        for axis in set(term):
-            orders.setdefault((Frame(number[len(term)]), axis), set()).add(term.count(axis))
+        mixed = mixed or len(set(term.axes)) > 1
+        for axis in set(term.axes):
+            orders.setdefault((Frame(number[term.order]), axis), set()).add(term.axes.count(axis))
     return [
         _Ray(frame, axis, max(reach(n, accuracy) for n in found), max(reach(n, accuracy, 1) for n in found))
         for (frame, axis), found in sorted(orders.items(), key=repr)
@@ -118,7 +120,7 @@ def _rays(request: Any, number: Mapping[int, int], accuracy: int) -> tuple[list[
 def _unit(ray: _Ray, spans: Mapping[Frame, tuple[Tensor, Tensor]]) -> Tensor:
     """The displacement of one step along a ray, (B, d)."""
     shift = spans[ray.frame][0]
-    if ray.frame.direction is not None:
+    if ray.frame.slot is not None:
         return shift
     unit = torch.zeros_like(shift)
     unit[:, ray.axis] = shift[:, ray.axis]
@@ -157,7 +159,7 @@ class _Room:
             open_ = open_[~fits]
             if not len(open_):
                 return side, factor
-        what = f"axis {ray.axis}" if ray.frame.direction is None else "the direction"
+        what = f"axis {ray.axis}" if ray.frame.slot is None else "the direction"
         raise self.none(int(open_[0]), what)
 
     def _fits(self, ray: _Ray, unit: Tensor, which: Tensor, way: int) -> Tensor:
@@ -197,7 +199,7 @@ def _candidates(floor: float, least: float) -> list[tuple[int, float | None]]:
 
 
 def _groups(
-    request: Any,
+    operators: tuple[Operator, ...],
     step_of: tuple[tuple[int, int], ...],
     accuracy: int,
     dimensions: int,
@@ -210,18 +212,18 @@ def _groups(
     groups = []
     for number, looks in enumerate(ways.tolist()):
         points = (numbers == number).nonzero().flatten()
-        sides = {frame: [0] * (dimensions if frame.direction is None else 1) for frame in spans}
+        sides = {frame: [0] * (dimensions if frame.slot is None else 1) for frame in spans}
         own = {frame: (shift[points], inverse[points]) for frame, (shift, inverse) in spans.items()}
         for ray, way in zip(rays, looks, strict=True):
             sides[ray.frame][ray.axis] = way
             factor = chosen[ray][1][points].unsqueeze(1)
-            column = slice(None) if ray.frame.direction is not None else slice(ray.axis, ray.axis + 1)
+            column = slice(None) if ray.frame.slot is not None else slice(ray.axis, ray.axis + 1)
             shift, inverse = (tensor.clone() for tensor in own[ray.frame])
             shift[:, column] *= factor
             inverse[:, column] /= factor
             own[ray.frame] = (shift, inverse)
         looking = tuple((frame, tuple(found)) for frame, found in sides.items())
-        layout = stencil(request, dimensions, step_of, True, accuracy, looking)
+        layout = stencil(operators, dimensions, step_of, True, accuracy, looking)
         first = next(iter(own.values()))[0]
         constants = layout.constants(first.dtype, first.device)
         ordered = {frame: own[frame] for frame in layout.frames}

@@ -4,28 +4,28 @@ from __future__ import annotations
 
 import math
 from abc import abstractmethod
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, Self
+from typing import Any, ClassVar, Self
 
 import torch
 from torch import Tensor, nn
 
 from dudx import errors
-from dudx.backend import tensor_checks
 from dudx.engines.autodiff import AD
 from dudx.engines.difference.calibration import SIDES, Calibration, deep_inside, find_eps
 from dudx.engines.difference.domain_stencils import derivatives_inside, distance_of
 from dudx.engines.difference.shifted_batches import HALF, Step, prepare
 from dudx.engines.difference.steps import ByOrder, as_step, fitting_step, step_by_order
-from dudx.engines.interface import Engine, Prepared, RowsPerPoint
+from dudx.engines.interface import Adjustable, Counted, Planned, Prepared, RowsPerPoint, Sided, Stepped
+from dudx.engines.request import Request
 from dudx.errors import InputError, StepNotSetError
 from dudx.network.model_checks import Model
-from dudx.operators import Directional, Operator, fitting, orders_of
+from dudx.operators import Directional
 
 
 @dataclass(frozen=True)
-class Difference(Engine):
+class Difference(Adjustable, Counted, Planned, Sided, Stepped):
     """Differences in one forward pass; a subclass says which step each derivative order uses."""
 
     side: str = field(default="central", kw_only=True, repr=False)
@@ -37,7 +37,9 @@ class Difference(Engine):
 
     approximate = True
     accuracy = 2  # a field of every subclass, declared there so that it follows the step
-    one_step = True  # whether all orders share one step, and so the evaluations that go with it
+    one_step = True  # True where all orders share one step, and so the evaluations that go with it
+    #: Orders that are calibrated beside those that occur.
+    also_calibrated: ClassVar[frozenset[int]] = frozenset()
 
     @abstractmethod
     def steps_for(self, orders: Collection[int], x: Tensor) -> dict[int, Step]:
@@ -47,46 +49,37 @@ class Difference(Engine):
     def with_calibrations(self, calibrations: Mapping[int, Calibration]) -> Self:
         """The same engine with the steps that the searches found."""
 
-    def orders_to_calibrate(self, orders: Iterable[int]) -> set[int]:
-        """The orders whose optimal steps the policy is made of."""
-        return set(orders)
-
-    def derivatives(self, model: Model, x: Tensor, operators: Sequence[Operator]) -> list[Tensor]:
-        if self.inside is not None and not x.is_meta and (orders := orders_of(tuple(operators))):
+    def derivatives(self, model: Model, x: Tensor, request: Request) -> list[Tensor]:
+        if self.inside is not None and not x.is_meta and (orders := request.orders):
             steps = self.steps_for(orders, x)
-            return derivatives_inside(model, x, operators, steps, self.accuracy, self.inside, self.floor)
-        plan = self._plan(x, operators)
+            return derivatives_inside(model, x, request, steps, self.accuracy, self.inside, self.floor)
+        plan = self._plan(x, request)
         return plan.run(model, x, plan.tensors)
 
-    def looking(self, side: str) -> Self:
+    def one_sided(self, side: str) -> Self:
         return replace(self, side=side)
 
-    def prepared(self, x: Tensor, operators: Sequence[Operator]) -> Prepared | None:
-        return self._plan(x, operators) if self.inside is None else None  # where points lie decides on their stencils
+    def prepared(self, x: Tensor, request: Request) -> Prepared | None:
+        return self._plan(x, request) if self.inside is None else None  # where points lie decides on their stencils
 
-    def _plan(self, x: Tensor, operators: Sequence[Operator]) -> Prepared:
-        operators = tuple(operators)
-        return prepare(x, operators, self.steps_for(orders_of(operators), x), self.accuracy, SIDES[self.side])
+    def _plan(self, x: Tensor, request: Request) -> Prepared:
+        return prepare(x, request, self.steps_for(request.orders, x), self.accuracy, SIDES[self.side])
 
-    def rows(self, x: Tensor, operators: Sequence[Operator]) -> RowsPerPoint:
+    def rows_for(self, x: Tensor, request: Request) -> RowsPerPoint:
         """The evaluations a point takes, whatever the steps are; none are drawn for it."""
-        operators = tuple(fitting(operators, x))
-        stand_ins = {order: 1.0 if self.one_step else float(order) for order in orders_of(operators)}
-        evaluations = prepare(x, operators, stand_ins, self.accuracy, SIDES[self.side]).rows
+        stand_ins = {order: 1.0 if self.one_step else float(order) for order in request.orders}
+        evaluations = prepare(x, request, stand_ins, self.accuracy, SIDES[self.side]).rows
         return RowsPerPoint(evaluations, evaluations)
 
-    def calibrated(self, model: Model, x: Tensor, operators: Sequence[Operator], **search: Any) -> Self:
-        """The same engine with its steps set by `find_eps`, along the axes that the operators use.
-
-        Keywords go to `find_eps`: candidates, smallest, largest, reference.
-        """
-        axes = _axes_by_order(fitting(operators, tensor_checks.points(x)), x.shape[1])
+    def calibrated_for(self, model: Model, x: Tensor, request: Request, search: Mapping[str, Any]) -> Self:
+        """The engine with its steps set by `find_eps`, along the axes that the operators use."""
+        axes = _axes_by_order(request, x.shape[1])
         # Derivatives in half precision are no reference: "exact" takes those of a copy in single precision.
         copied = x.dtype in HALF and isinstance(model, nn.Module) and self.coupled == "refuse"
-        search.setdefault("reference", "exact" if copied else AD(coupled=self.coupled))
-        search |= {"accuracy": self.accuracy, "side": self.side}
+        reference = "exact" if copied else AD(coupled=self.coupled)
+        search = {"reference": reference, **search, "accuracy": self.accuracy, "side": self.side}
         found = {}
-        for order in sorted(self.orders_to_calibrate(axes)):
+        for order in sorted({*axes, *self.also_calibrated} if axes else ()):
             along = sorted(axes.get(order, range(x.shape[1])))
             at, limits = (x, search) if self.inside is None else deep_inside(model, x, order, self.inside, search)
             found[order] = find_eps(model, at, order, axes=along, **limits)
@@ -103,14 +96,6 @@ class Difference(Engine):
         if state.keys() != {"steps"}:
             raise InputError(f"{type(self).__name__} keeps its steps, and was given another state: {state!r}.")
         return self._with_steps(state["steps"])
-
-    @property
-    def shown(self) -> str:
-        steps = self._steps
-        if steps is None:
-            return ""
-        each = steps.values() if isinstance(steps, Mapping) else [steps] if isinstance(steps, float) else steps
-        return " ".join(f"{step:.2e}" for step in each)
 
     @property
     @abstractmethod
@@ -132,7 +117,7 @@ class Difference(Engine):
             raise InputError(f"The floor is a share of the step, above 0 and up to 1.0; got {self.floor!r}.")
         errors.one_of(self.coupled, ("refuse", "ignore"), "coupled")
 
-    def _unset(self) -> StepNotSetError:
+    def _no_step(self) -> StepNotSetError:
         name = type(self).__name__
         return StepNotSetError(
             f"{name} has no step yet: find one with {name}().calibrated(model, x, operators), or give it as {name}"
@@ -159,17 +144,9 @@ class FD(Difference):
     """
 
     name = "fd"
-    label = "FD"
-    summary = "finite differences, one calibrated step"
-    recommended = True
-    rank = 1
 
     step: float | tuple[float, ...] | None = None
     accuracy: int = 2
-
-    @classmethod
-    def for_training(cls, accuracy: int, generator: torch.Generator, coupled: str) -> FD:
-        return cls(accuracy=accuracy, coupled=coupled)
 
     @property
     def _steps(self) -> Any:
@@ -183,12 +160,14 @@ class FD(Difference):
         if self.step is not None:
             object.__setattr__(self, "step", as_step(self.step))
 
+    def refuse_unset(self, request: Request) -> None:
+        if self.step is None and request.orders:
+            raise self._no_step()
+
     def steps_for(self, orders: Collection[int], x: Tensor) -> dict[int, Step]:
-        if self.step is None:
-            if orders:
-                raise self._unset()
-            return {}
-        step = fitting_step(self.step, x) if isinstance(self.step, tuple) else self.step
+        if self.step is None and orders:
+            raise self._no_step()
+        step: Any = fitting_step(self.step, x) if isinstance(self.step, tuple) else self.step
         return dict.fromkeys(orders, step)
 
     def with_calibrations(self, calibrations: Mapping[int, Calibration]) -> Self:
@@ -216,18 +195,11 @@ class EFD(Difference):
     """
 
     name = "efd"
-    label = "eFD"
-    summary = "finite differences, a step per order"
-    rank = 2
 
     steps: Mapping[int, float | tuple[float, ...]] | None = None
     accuracy: int = 2
 
     one_step = False
-
-    @classmethod
-    def for_training(cls, accuracy: int, generator: torch.Generator, coupled: str) -> EFD:
-        return cls(accuracy=accuracy, coupled=coupled)
 
     @property
     def _steps(self) -> Any:
@@ -241,9 +213,16 @@ class EFD(Difference):
         if self.steps is not None:
             object.__setattr__(self, "steps", step_by_order(self.steps, "EFD"))
 
+    def refuse_unset(self, request: Request) -> None:
+        self._given(request.orders)
+
     def steps_for(self, orders: Collection[int], x: Tensor) -> dict[int, Step]:
+        return {order: fitting_step(step, x) for order, step in self._given(orders).items()}
+
+    def _given(self, orders: Collection[int]) -> dict[int, Any]:
+        """The steps of some orders, all of which are set."""
         if self.steps is None and orders:
-            raise self._unset()
+            raise self._no_step()
         given = self.steps or {}
         missing = [order for order in orders if order not in given]
         if missing:
@@ -251,7 +230,7 @@ class EFD(Difference):
                 f"EFD has no step for derivatives of order {missing[0]} (it has orders {sorted(given)}): add one, or "
                 "call calibrated with operators of that order."
             )
-        return {order: fitting_step(given[order], x) for order in orders}
+        return {order: given[order] for order in orders}
 
     def with_calibrations(self, calibrations: Mapping[int, Calibration]) -> Self:
         steps = {order: found.step for order, found in calibrations.items()}
@@ -277,12 +256,10 @@ class SFD(Difference):
     """
 
     name = "sfd"
-    label = "sFD"
-    summary = "finite differences, a random step per point and call"
-    rank = 3
 
     steps: Mapping[int, float] | tuple[float, float] | None = None
     accuracy: int = 2
+    also_calibrated = frozenset({1, 2})
     generator: torch.Generator | None = field(default=None, compare=False)
 
     def __post_init__(self) -> None:
@@ -300,16 +277,16 @@ class SFD(Difference):
         for end in self._ends():
             errors.positive_step(end)  # a number for each axis has no place in a range
 
-    @classmethod
-    def for_training(cls, accuracy: int, generator: torch.Generator, coupled: str) -> SFD:
-        return cls(accuracy=accuracy, generator=generator, coupled=coupled)
-
     @property
     def _steps(self) -> Any:
         return self.steps
 
     def _with_steps(self, steps: Any) -> Self:
         return replace(self, steps=steps)
+
+    def refuse_unset(self, request: Request) -> None:
+        if self.steps is None and request.orders:
+            raise self._no_step()
 
     def _ends(self) -> list[Any]:
         assert self.steps is not None
@@ -319,25 +296,22 @@ class SFD(Difference):
         if not orders:
             return {}
         if self.steps is None:
-            raise self._unset()
+            raise self._no_step()
         low, high = math.log(min(self._ends())), math.log(max(self._ends()))
         device = x.device if self.generator is None else self.generator.device
         uniform = torch.rand(len(x), 1, generator=self.generator, device=device)
         step = torch.exp(low + (high - low) * uniform).to(x)
         return dict.fromkeys(orders, step)
 
-    def orders_to_calibrate(self, orders: Iterable[int]) -> set[int]:
-        return {1, 2, *orders} if orders else set()
-
     def with_calibrations(self, calibrations: Mapping[int, Calibration]) -> Self:
         steps = {order: found.step for order, found in calibrations.items()}
         return replace(self, steps=steps, calibrations=ByOrder(calibrations)) if steps else self
 
 
-def _axes_by_order(operators: Iterable[Operator], dimensions: int) -> dict[int, set[int]]:
-    """For each derivative order that occurs, the axes it is taken along; a direction takes all of them."""
+def _axes_by_order(request: Request, dimensions: int) -> dict[int, set[int]]:
+    """For each derivative order that occurs, the axes it is taken along; a vector takes all of them."""
     found: dict[int, set[int]] = {}
-    for term in (term for operator in operators for term in operator.terms if term.order):
+    for term in (term for operator in request for term in operator.terms if term.order):
         axes = range(dimensions) if isinstance(term, Directional) else term.axes
         found.setdefault(term.order, set()).update(axes)
     return found

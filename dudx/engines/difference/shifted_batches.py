@@ -14,6 +14,7 @@ from torch import Tensor
 from dudx.backend.active_modes import lasting_constants
 from dudx.engines.difference.stencils import tensor_product
 from dudx.engines.interface import Prepared, in_common_format
+from dudx.engines.request import Request
 from dudx.network import model_checks
 from dudx.network.model_checks import Model
 from dudx.operators import Directional, Operator
@@ -23,18 +24,13 @@ Step = float | tuple[float, ...] | Tensor
 
 HALF = (torch.float16, torch.bfloat16)
 
-#: A term without its tensors: the axes of a partial derivative, or the number of a direction and the order.
-_Partial = tuple[int, ...]
-_Along = tuple[str, int, int]
-Terms = tuple[tuple[tuple[_Partial | _Along, float], ...], ...]
-
 
 @dataclass(frozen=True)
 class Frame:
-    """What integer offsets count: the step number, and the direction they follow (None: the axes)."""
+    """The unit of integer offsets: the number of a step, and the slot of the vectors they follow (None: the axes)."""
 
     step: int
-    direction: int | None = None
+    slot: int | None = None
 
 
 @dataclass(frozen=True)
@@ -97,7 +93,7 @@ class Stencil:
 
 @lru_cache(maxsize=256)
 def stencil(
-    request: Terms,
+    operators: tuple[Operator, ...],
     dimensions: int,
     step_of: tuple[tuple[int, int], ...],
     per_axis: bool,
@@ -112,20 +108,19 @@ def stencil(
     looking = None if isinstance(sides, int) else dict(sides)
     # By operator, frame and axes: the weights by node, a frame and an offset.
     groups: dict[tuple[int, Frame | None, Any], dict[tuple[Frame | None, tuple[int, ...]], float]] = {}
-    for operator, terms in enumerate(request):
-        for term, coefficient in terms:
-            if term and isinstance(term[0], str):
-                _, direction, order = term
-                frame, axes = Frame(number[order], direction), (0,) * order
-                nodes = tensor_product((order,), accuracy, looking[frame] if looking else (sides,))
+    for place, operator in enumerate(operators):
+        for term, coefficient in operator.terms.items():
+            if isinstance(term, Directional):
+                frame, axes = Frame(number[term.order], term.slot), (0,) * term.order
+                nodes = tensor_product((term.order,), accuracy, looking[frame] if looking else (sides,))
             else:
-                frame, axes = (Frame(number[len(term)]), term) if term else (None, ())
-                orders = tuple(term.count(a) for a in range(dimensions))
+                frame, axes = (Frame(number[term.order]), term.axes) if term.axes else (None, ())
+                orders = tuple(term.axes.count(a) for a in range(dimensions))
                 ways = looking[frame] if looking and frame else None if looking else (sides,) * dimensions
                 nodes = tensor_product(orders, accuracy, ways)
                 # Where all axes share one step, all terms of one order share one power of it.
                 axes = axes if per_axis else (0,) * len(axes)
-            weights = groups.setdefault((operator, frame, axes), {})
+            weights = groups.setdefault((place, frame, axes), {})
             for offset, weight in nodes.items():
                 node = (frame, offset) if any(offset) else (None, ())
                 weights[node] = weights.get(node, 0.0) + coefficient * float(weight)
@@ -138,24 +133,20 @@ def stencil(
     center = (None, ()) in used or not used
     order = [(None, ())] * center + [(frame, offset) for frame, offsets in frames.items() for offset in offsets]
     sums = tuple(
-        _Sum(operator, frame, axes, tuple(weights.get(node, 0.0) for node in order))
-        for (operator, frame, axes), weights in groups.items()
+        _Sum(place, frame, axes, tuple(weights.get(node, 0.0) for node in order))
+        for (place, frame, axes), weights in groups.items()
     )
-    return Stencil(len(request), center, frames, sums)
+    return Stencil(len(operators), center, frames, sums)
 
 
-def prepare(
-    x: Tensor, operators: tuple[Operator, ...], steps: Mapping[int, Step], accuracy: int, side: int = 0
-) -> Prepared:
+def prepare(x: Tensor, request: Request, steps: Mapping[int, Step], accuracy: int, side: int = 0) -> Prepared:
     """Plan the operators; `steps` gives the step of each derivative order, `side` the way stencils look."""
-    moving = False
+    moving = bool(request.vectors)
     for step in steps.values():
         moving = moving or isinstance(step, Tensor)
-    for operator in operators:
-        moving = moving or operator.holds_vectors
     if moving:
-        return _moving(x, operators, steps, accuracy, side)
-    return _fixed(operators, tuple(steps.items()), accuracy, side, x.shape[1], x.dtype, x.device)
+        return _moving(x, request, steps, accuracy, side)
+    return _fixed(request.operators, tuple(steps.items()), accuracy, side, x.shape[1], x.dtype, x.device)
 
 
 @lru_cache(maxsize=256)
@@ -168,8 +159,8 @@ def _fixed(
     dtype: torch.dtype,
     device: torch.device,
 ) -> Prepared:
-    """The same steps at all points: shifts and scales are known beforehand."""
-    layout, distinct, _ = _planned(operators, dict(steps), accuracy, side, dimensions)
+    """Plan steps that are the same at all points: shifts and scales are known beforehand."""
+    layout, distinct = _planned(operators, dict(steps), accuracy, side, dimensions)
     # Half precision is too coarse for a step and its inverse; they are rounded once they meet the points.
     precise = torch.float32 if dtype in HALF else dtype
     with lasting_constants():
@@ -187,12 +178,12 @@ class _Fixed:
         return self.layout.evaluated(model, x, *tensors)
 
 
-def _moving(x: Tensor, operators: Sequence[Operator], steps: Mapping[int, Step], accuracy: int, side: int) -> Prepared:
-    """Steps or directions that differ from point to point: shifts and scales are part of the computation."""
-    layout, distinct, directions = _planned(operators, steps, accuracy, side, x.shape[1])
+def _moving(x: Tensor, request: Request, steps: Mapping[int, Step], accuracy: int, side: int) -> Prepared:
+    """Plan steps or vectors that differ from point to point: shifts and scales are part of the computation."""
+    layout, distinct = _planned(request.operators, steps, accuracy, side, x.shape[1])
     precise = torch.float32 if x.dtype in HALF else x.dtype
     widths = [torch.as_tensor(step, dtype=precise, device=x.device) for step in distinct]
-    tensors = (*layout.constants(precise, x.device), *widths, *directions)
+    tensors = (*layout.constants(precise, x.device), *widths, *request.vectors)
     return Prepared((layout, len(widths)), _Moving(layout, len(widths)), tensors, layout.nodes)
 
 
@@ -209,47 +200,37 @@ class _Moving:
 
 
 def _planned(
-    operators: Sequence[Operator], steps: Mapping[int, Step], accuracy: int, side: int, dimensions: int
-) -> tuple[Stencil, list[Step], list[Tensor]]:
-    """The stencil of a request, its different steps and its directions."""
-    request, distinct, step_of, directions = bare_request(operators, steps)
+    operators: tuple[Operator, ...], steps: Mapping[int, Step], accuracy: int, side: int, dimensions: int
+) -> tuple[Stencil, list[Step]]:
+    """The stencil of a request and its different steps."""
+    distinct, step_of = distinct_steps(steps)
     per_axis = any(isinstance(step, tuple) for step in distinct)
-    return stencil(request, dimensions, step_of, per_axis, accuracy, side), distinct, directions
-
-
-def bare_request(
-    operators: Sequence[Operator], steps: Mapping[int, Step]
-) -> tuple[Terms, list[Step], tuple[tuple[int, int], ...], list[Tensor]]:
-    """The terms without tensors, the different steps, the number of the step each order uses, and the directions."""
-    directions: list[Tensor] = []
-    request = tuple(tuple(_without_tensors(o, directions).items()) for o in operators)
-    distinct, numbers = _distinct(steps)
-    return request, distinct, tuple(sorted(numbers.items())), directions
+    return stencil(operators, dimensions, step_of, per_axis, accuracy, side), distinct
 
 
 def differences(
-    model: Model, x: Tensor, operators: Sequence[Operator], steps: Mapping[int, Step], accuracy: int, side: int = 0
+    model: Model, x: Tensor, request: Request, steps: Mapping[int, Step], accuracy: int, side: int = 0
 ) -> list[Tensor]:
     """Every operator at the points by differences; `steps` gives the step of each derivative order."""
-    return prepare(x, tuple(operators), steps, accuracy, side)(model, x)
+    return prepare(x, request, steps, accuracy, side)(model, x)
 
 
 def _placed(
     layout: Stencil,
     constants: Sequence[Tensor],
     widths: Sequence[Tensor],
-    directions: Sequence[Tensor],
+    vectors: Sequence[Tensor],
     dimensions: int,
 ) -> tuple[Tensor, Tensor]:
     """Where the nodes lie, (nodes, B or 1, d), and what each sum is multiplied with, (sums, B or 1)."""
-    spans = {frame: span(frame, widths, directions) for frame in layout.frames}
+    spans = {frame: span(frame, widths, vectors) for frame in layout.frames}
     return placed(layout, constants, spans, dimensions)
 
 
 def placed(
     layout: Stencil, constants: Sequence[Tensor], spans: Mapping[Frame, tuple[Tensor, Tensor]], dimensions: int
 ) -> tuple[Tensor, Tensor]:
-    """The same where the displacement of offset 1 and the inverse step are known for each frame."""
+    """Shifts and scales where the displacement of offset 1 and the inverse step are known for each frame."""
     weights, *offsets = constants
     shifts = [offset.unsqueeze(1) * shift for offset, (shift, _) in zip(offsets, spans.values(), strict=True)]
     scales = [_power(spans[one.frame][1], one.axes) if one.frame else weights.new_ones(1) for one in layout.sums]
@@ -273,21 +254,7 @@ def _power(inverse: Tensor, axes: Sequence[int]) -> Tensor:
     return total
 
 
-def _without_tensors(operator: Operator, directions: list[Tensor]) -> dict[_Partial | _Along, float]:
-    bare: dict[_Partial | _Along, float] = {}
-    for term, coefficient in operator.terms.items():
-        if isinstance(term, Directional):
-            known = [i for i, direction in enumerate(directions) if direction is term.direction]
-            if not known:
-                known = [len(directions)]
-                directions.append(term.direction)
-            bare["along", known[0], term.order] = coefficient
-        else:
-            bare[term.axes] = coefficient
-    return bare
-
-
-def _distinct(steps: Mapping[int, Step]) -> tuple[list[Step], dict[int, int]]:
+def distinct_steps(steps: Mapping[int, Step]) -> tuple[list[Step], tuple[tuple[int, int], ...]]:
     """The different steps, and the number of the one each order uses: orders that share a step share nodes."""
     distinct: list[Step] = []
     numbers: dict[int, int] = {}
@@ -301,15 +268,15 @@ def _distinct(steps: Mapping[int, Step]) -> tuple[list[Step], dict[int, int]]:
             same = [len(distinct)]
             distinct.append(step)
         numbers[order] = same[0]
-    return distinct, numbers
+    return distinct, tuple(sorted(numbers.items()))
 
 
-def span(frame: Frame, widths: Sequence[Tensor], directions: Sequence[Tensor]) -> tuple[Tensor, Tensor]:
+def span(frame: Frame, widths: Sequence[Tensor], vectors: Sequence[Tensor]) -> tuple[Tensor, Tensor]:
     """The displacement of offset 1 in a frame, and the inverse step by which differences are multiplied."""
     width = widths[frame.step]
-    if frame.direction is None:
+    if frame.slot is None:
         return width, 1 / width
     # One step away along v, measured in steps of the axes; a zero vector has derivative zero, not 0/0.
-    v = directions[frame.direction].to(width.dtype)  # in half precision the inverse step to a power would overflow
+    v = vectors[frame.slot].to(width.dtype)  # in half precision the inverse step to a power would overflow
     length = torch.linalg.vector_norm(v / width, dim=1, keepdim=True)
     return v / torch.where(length > 0, length, torch.ones_like(length)), length

@@ -9,7 +9,7 @@ from math import comb, factorial
 from typing import Any
 
 import torch
-from torch import Generator, Tensor
+from torch import Tensor
 
 from dudx.backend import tensor_checks
 from dudx.engines.nodal.nodal_engine import Axes, Nodal, refused, same_points
@@ -47,21 +47,12 @@ class Cloud(Nodal):
     """
 
     name = "cloud"
-    label = "RBF-FD"
-    summary = "values at neighbouring points of the batch, weighted once (RBF-FD); no other evaluations"
-    rank = 9
 
     points: Tensor | None = None
     degree: int = 4
     neighbours: int | None = None
     #: The weights of the last clouds met, made anew after unpickling.
     _met: list[_Weights] = field(default_factory=list, init=False, repr=False)
-
-    @classmethod
-    def for_training(cls, accuracy: int, generator: Generator, coupled: str) -> Cloud:
-        if coupled == "ignore":
-            raise InputError("Cloud combines samples itself and cannot ignore that a network does so too.")
-        return cls(degree=accuracy + 1)  # a second derivative then has that accuracy
 
     def __post_init__(self) -> None:
         whole_number(self.degree, "The degree of a Cloud")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 from abc import abstractmethod
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from math import factorial
 
@@ -13,18 +13,19 @@ import torch
 from torch import Tensor
 
 from dudx.backend import tensor_checks
-from dudx.engines.interface import Engine, RowsPerPoint
+from dudx.engines.interface import Counted, Engine, RowsPerPoint
+from dudx.engines.request import Request
 from dudx.errors import InputError, UnsupportedError
 from dudx.network import model_checks
 from dudx.network.batch_bound import is_one_function
 from dudx.network.model_checks import Model
-from dudx.operators import Directional, Operator
+from dudx.operators import Directional, Term
 
 Axes = tuple[int, ...]
 
 
 @dataclass(frozen=True, eq=False)
-class Nodal(Engine):
+class Nodal(Counted):
     """One forward pass at the points; each derivative is a product of the values with weights that are known."""
 
     approximate = True
@@ -33,13 +34,13 @@ class Nodal(Engine):
     def weighted(self, x: Tensor) -> Callable[[Tensor, Axes], Tensor]:
         """The partial derivative (B, m) of values (B, m) at the points x along some axes."""
 
-    def rows(self, x: Tensor, operators: Sequence[Operator]) -> RowsPerPoint:
+    def rows_for(self, x: Tensor, request: Request) -> RowsPerPoint:
         return RowsPerPoint(1, 1)
 
-    def derivatives(self, model: Model, x: Tensor, operators: Sequence[Operator]) -> list[Tensor]:
-        if not any(order for operator in operators for order in operator.orders):
+    def derivatives(self, model: Model, x: Tensor, request: Request) -> list[Tensor]:
+        if not request.orders:
             u = model_checks.forward(model, x.clone())
-            return [sum(operator.terms.values()) * u for operator in operators]
+            return [sum(operator.terms.values()) * u for operator in request]
         if tensor_checks.moves(x):
             raise UnsupportedError(
                 f"{type(self).__name__} has its points for good and cannot say what happens when one of them moves; "
@@ -54,11 +55,10 @@ class Nodal(Engine):
         u = model_checks.forward(model, x.clone())
         known: dict[Axes, Tensor] = {(): u}
         results = []
-        for operator in operators:
+        for operator in request:
             total = torch.zeros_like(u)
             for term, coefficient in operator.terms.items():
-                parts = written_out(term, x.shape[1]) if isinstance(term, Directional) else [(term.axes, None)]
-                for axes, factor in parts:
+                for axes, factor in written_out(term, request):
                     if axes not in known:
                         known[axes] = partial(u, axes)
                     value = known[axes] if factor is None else factor * known[axes]
@@ -67,14 +67,17 @@ class Nodal(Engine):
         return results
 
 
-def written_out(term: Directional, dimensions: int) -> list[tuple[Axes, Tensor]]:
-    """(v·∇)^order written out: partial derivatives with their factors (B, 1)."""
-    parts = []
-    for axes in itertools.combinations_with_replacement(range(dimensions), term.order):
+def written_out(term: Term, request: Request) -> list[tuple[Axes, Tensor | None]]:
+    """A term as partial derivatives: (v·∇)^order has factors (B, 1), a partial derivative has none."""
+    if not isinstance(term, Directional):
+        return [(term.axes, None)]
+    parts: list[tuple[Axes, Tensor | None]] = []
+    vector = request.vectors[term.slot]
+    for axes in itertools.combinations_with_replacement(range(vector.shape[1]), term.order):
         repeated = 1
         for count in Counter(axes).values():
             repeated *= factorial(count)
-        factor = term.direction[:, list(axes)].prod(1, keepdim=True)
+        factor = vector[:, list(axes)].prod(1, keepdim=True)
         parts.append((axes, factor * (factorial(term.order) / repeated)))
     return parts
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property, lru_cache
 from typing import Any
 
@@ -12,8 +12,9 @@ from torch import Tensor
 
 from dudx import errors
 from dudx.backend.active_modes import lasting_constants
-from dudx.engines.interface import Engine, Prepared, in_common_format
+from dudx.engines.interface import Planned, Prepared, in_common_format
 from dudx.engines.registry import modules_in
+from dudx.engines.request import Request
 from dudx.engines.taylor.fallback import without_rule
 from dudx.engines.taylor.jet import Jet, constant
 from dudx.engines.taylor.networks_on_jets import output_of
@@ -28,7 +29,7 @@ list(modules_in("dudx.engines.taylor.rules"))  # importing them fills the table
 
 
 @dataclass(frozen=True)
-class Taylor(Engine):
+class Taylor(Planned):
     """Forward-mode differentiation in one pass. Exact, any order, through any function torch can differentiate.
 
     The fewest possible derivatives are propagated, with each operator as one of them. Including the value, Burgers'
@@ -42,34 +43,20 @@ class Taylor(Engine):
     """
 
     name = "taylor"
-    label = "Taylor (ours)"
-    summary = "Taylor propagation, forward; exact"
-    recommended = True
-    rank = 4
     by_code = True
-    gains_by_compilation = True
 
     coupled: str | None = field(default="refuse", kw_only=True)
-
-    @classmethod
-    def for_training(cls, accuracy: int, generator: torch.Generator, coupled: str) -> Taylor:
-        return cls(coupled=coupled)
 
     def __post_init__(self) -> None:
         errors.one_of(self.coupled, ("refuse", "ignore"), "coupled")
 
-    def derivatives(self, model: Model, x: Tensor, operators: Sequence[Operator]) -> list[Tensor]:
-        plan = self.prepared(x, operators)
+    def derivatives(self, model: Model, x: Tensor, request: Request) -> list[Tensor]:
+        plan = self.prepared(x, request)
         return plan.run(model, x, plan.tensors)
 
-    def prepared(self, x: Tensor, operators: Sequence[Operator]) -> Prepared:
-        operators = tuple(operators)
-        for operator in operators:
-            if operator.holds_vectors:
-                vectors: list[Tensor] = []
-                plan = _plan(x.shape[1], tuple(_symbol(operator, x.shape[1], vectors) for operator in operators))
-                return _prepared(plan, x.dtype, x.device, *vectors)
-        return _without_vectors(x.shape[1], operators, x.dtype, x.device)
+    def prepared(self, x: Tensor, request: Request) -> Prepared:
+        plan = _prepared(x.shape[1], request.operators, x.dtype, x.device)
+        return replace(plan, tensors=plan.tensors + request.vectors) if request.vectors else plan
 
 
 @dataclass(frozen=True)
@@ -148,34 +135,19 @@ class _Plan:
         return total
 
 
-def _symbol(operator: Operator, dimensions: int, vectors: list[Tensor]) -> tuple[tuple[Monomial, float], ...]:
-    """An operator as a polynomial in the axes and, after these, the per-point vectors, which are collected."""
-
-    def variable(vector: Tensor) -> int:
-        known = [i for i, v in enumerate(vectors) if v is vector]
-        if not known:
-            known = [len(vectors)]
-            vectors.append(vector)
-        return dimensions + known[0]
-
-    found: dict[Monomial, float] = {}
-    for term, coefficient in operator.terms.items():
-        axes = (variable(term.direction),) * term.order if isinstance(term, Directional) else tuple(sorted(term.axes))
-        found[axes] = found.get(axes, 0.0) + coefficient
-    return tuple(found.items())
-
-
 @lru_cache(maxsize=256)
-def _without_vectors(
-    dimensions: int, operators: tuple[Operator, ...], dtype: torch.dtype, device: torch.device
-) -> Prepared:
-    """Operators are compared faster than their symbols, but may hold vectors, which a cache would keep alive."""
-    plan = _plan(dimensions, tuple(_symbol(operator, dimensions, []) for operator in operators))
-    return _prepared(plan, dtype, device)
+def _prepared(dimensions: int, operators: tuple[Operator, ...], dtype: torch.dtype, device: torch.device) -> Prepared:
+    """The plan without vectors, which come after its tensors."""
+    plan = _plan(dimensions, tuple(_symbol(operator, dimensions) for operator in operators))
+    return Prepared(plan, plan, (plan.constants(dtype, device),), rows=1 + len(plan.seeds))
 
 
-def _prepared(plan: _Plan, dtype: torch.dtype, device: torch.device, *vectors: Tensor) -> Prepared:
-    return Prepared(plan, plan, (plan.constants(dtype, device), *vectors), rows=1 + len(plan.seeds))
+def _symbol(operator: Operator, dimensions: int) -> tuple[tuple[Monomial, float], ...]:
+    """An operator as a polynomial in the axes and, after these, the vectors by slot."""
+    return tuple(
+        ((dimensions + term.slot,) * term.order if isinstance(term, Directional) else tuple(sorted(term.axes)), c)
+        for term, c in operator.terms.items()
+    )
 
 
 @lru_cache(maxsize=256)

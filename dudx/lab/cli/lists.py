@@ -14,9 +14,9 @@ from dudx.lab.cli.program import app, console, show_names, show_table
 @app.command()
 def engines() -> None:
     """List the ways to compute derivatives."""
-    from dudx.engines import engines
+    from dudx.lab.run.engine_table import engine_summary, engines_in_order
 
-    show_names("engine", {name: kind.summary for name, kind in engines().items()})
+    show_names("engine", {name: engine_summary(name) for name in engines_in_order()})
 
 
 @app.command()

@@ -1,43 +1,72 @@
-"""The engine of a run: one of `dudx.engines`, or a class of the user's own."""
+"""The engine of a training: one of `dudx.engines`, or a class of the user's own."""
 
 from __future__ import annotations
 
-import sys
+from collections.abc import Callable
+from dataclasses import fields, is_dataclass
+from typing import Any
 
 import torch
 
-from dudx.engines import engines
+from dudx.engines.autodiff import AD
+from dudx.engines.coupled_automatic import CAN
 from dudx.engines.interface import Engine
+from dudx.engines.nodal.cloud import Cloud
 from dudx.errors import InputError
 from dudx.lab.lookup import look_up
+from dudx.lab.run.engine_table import engines_in_order
+
+#: Engines with which a training of thousands of steps gains by compilation, for `compile="auto"`.
+_GAIN_BY_COMPILATION = ("taylor",)
+
+#: Engines whose arguments are not simply the settings of the same names.
+_MADE: dict[type[Engine], Callable[[int, str], Engine]] = {
+    CAN: lambda accuracy, coupled: CAN(inner=AD(coupled=coupled)),
+    Cloud: lambda accuracy, coupled: Cloud(degree=accuracy + 1),  # a second derivative then has that accuracy
+}
+
+#: Engines that cannot ignore that samples influence each other, and why.
+_CANNOT_IGNORE = {
+    "auto": "Auto chooses among exact engines; a network's coupling is ignored by AD: --engine ad.",
+    "cloud": "Cloud combines samples itself and cannot ignore that a network does so too.",
+    "stde": "STDE computes by Taylor, which refuses coupled networks; they are ignored by AD and FD.",
+}
 
 
 def engine_kind(name: str) -> type[Engine]:
-    """The class of an engine, by the word for it or as `package.module:Class`."""
-    found = look_up(name, engines(), "engine")
+    """The class of an engine, by its name or as `package.module:Class`."""
+    found = look_up(name, engines_in_order(), "engine")
     if not (isinstance(found, type) and issubclass(found, Engine)):
         raise InputError(f"The engine {name!r} must be a class derived from dudx.Engine; it is {found!r}.")
     return found
 
 
-def engine_label(name: str) -> str:
-    """What an engine is called in tables; nothing is imported for it, so that a table can be made of foreign data."""
-    if name in engines():
-        kind = engines()[name]
-    else:
-        module, _, attribute = name.partition(":")
-        kind = getattr(sys.modules.get(module), attribute, None)
-    if not (isinstance(kind, type) and issubclass(kind, Engine)):
-        return name.rpartition(":")[2] or name
-    return kind.label or kind.name or kind.__name__
+def gains_by_compilation(name: str) -> bool:
+    """True if a training of thousands of steps with this engine gains by compilation."""
+    return name in _GAIN_BY_COMPILATION
 
 
 def make_engine(name: str, accuracy: int, generator: torch.Generator, ignoring: bool = False) -> Engine:
-    """The engine of that name, without a step yet; one that ignores influence between samples, if it is told to."""
-    kind = engine_kind(name)
+    """Make the engine of a training, without a step yet.
+
+    An engine that has the fields `accuracy`, `generator` or `coupled` gets these settings of the training.
+
+    Args:
+        name: its name, or `package.module:Class`.
+        accuracy: the order of convergence of differences.
+        generator: the random numbers of the engine, which a checkpoint keeps.
+        ignoring: ignore that samples influence each other.
+    """
+    kind, coupled = engine_kind(name), "ignore" if ignoring else "refuse"
+    if ignoring and name in _CANNOT_IGNORE:
+        raise InputError(_CANNOT_IGNORE[name])
+    if kind in _MADE:
+        return _MADE[kind](accuracy, coupled)
+    settings: dict[str, Any] = {"accuracy": accuracy, "generator": generator, "coupled": coupled}
+    taken = {field.name for field in fields(kind) if field.init} if is_dataclass(kind) else set()
     try:
-        return kind.for_training(accuracy, generator, "ignore" if ignoring else "refuse")
+        return kind(**{key: value for key, value in settings.items() if key in taken})
     except TypeError as error:
         raise InputError(
-            f"The engine {name!r} cannot be made without arguments ({error}); give it a classmethod for_training."
+            f"The engine {name!r} cannot be made without arguments ({error}); give its fields default values."
         ) from error

@@ -16,7 +16,7 @@ from dudx.evaluate import backward, suggested_chunk
 from dudx.lab.problems.conditions import Condition
 from dudx.lab.problems.conditions.condition import subset_sampler
 from dudx.lab.problems.problem import Points, Problem, Sampler
-from dudx.lab.run.engine_choice import engine_kind
+from dudx.lab.run.engine_choice import gains_by_compilation
 from dudx.lab.run.pieces import FACTOR, Pieces, multiplied
 from dudx.lab.run.settings import Settings
 from dudx.lab.sampling import Place, sampling
@@ -91,7 +91,7 @@ class Objective:
         if settings.ramp:
             times(problem.domain)  # which says so where there is none
         self.chunks: dict[str, int] = {}
-        if engine_kind(settings.engine).gains_by_compilation if settings.compile == "auto" else settings.compile:
+        if gains_by_compilation(settings.engine) if settings.compile == "auto" else settings.compile:
             self.residuals = [residual.compiled() for residual in self.residuals]
 
     @property
@@ -192,7 +192,7 @@ class Objective:
         for part, operator in asked:
             for term in operator.expanded(part.points.shape[1]).terms:
                 if isinstance(term, Directional):
-                    used = term.direction.abs().amax(dim=0).nonzero().flatten().tolist()
+                    used = operator.vectors[term.slot].abs().amax(dim=0).nonzero().flatten().tolist()
                     found.update(dict.fromkeys(D(*[axis] * term.order) for axis in used))
                 else:
                     found[D(*term.axes)] = None

@@ -12,6 +12,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from dudx.engines.interface import state_of, with_state
 from dudx.errors import InputError
 from dudx.lab.lookup import look_up, said
 from dudx.lab.problems import Problem
@@ -19,6 +20,7 @@ from dudx.lab.run.batches import Batches
 from dudx.lab.run.checkpoint import Checkpoint, RandomNumbers, Stateful, kept
 from dudx.lab.run.coupled_view import Views
 from dudx.lab.run.engine_choice import make_engine
+from dudx.lab.run.engine_table import step_text
 from dudx.lab.run.error_estimate import estimate
 from dudx.lab.run.evaluation import Evaluation, scored
 from dudx.lab.run.least_squares import LeastSquaresPhase
@@ -128,7 +130,7 @@ class Trainer(Loop):
         return parts
 
     def state_dict(self) -> dict[str, Any]:
-        engine = kept(self.engine.state, f"the engine {self.settings.engine!r}")
+        engine = kept(state_of(self.engine), f"the engine {self.settings.engine!r}")
         times = {"seconds": self.seconds, "cpu_seconds": self.stopping.spent}
         return {"epoch": self.epoch, **times, "engine": engine, "calibrated_at": self.calibrated_at}
 
@@ -138,13 +140,13 @@ class Trainer(Loop):
         self.stopping.spent, self.calibrated_at = state.get("cpu_seconds", 0.0), state.get("calibrated_at")
         if not 0 <= self.epoch <= self.epochs:
             raise ValueError(f"it is of epoch {self.epoch} of {self.epochs}")
-        self.engine = self.engine.with_state(state["engine"])
+        self.engine = with_state(self.engine, state["engine"])
 
     # -- an epoch ------------------------------------------------------------------------------------------------
 
     def _facts(self) -> dict[str, str]:
         damping = self._phase.damping
-        facts = self.records.facts(self.engine.shown)
+        facts = self.records.facts(step_text(self.engine))
         return facts if damping is None else {**facts, "damping": f"{damping:.0e}"}
 
     @property
@@ -159,7 +161,7 @@ class Trainer(Loop):
         if fresh:
             self.stopping.add(loss)
         # The damping after the step, and the steps that it was made with.
-        self._note(began, loss, by_name, learning_rate, self.engine.shown, phase.damping)
+        self._note(began, loss, by_name, learning_rate, step_text(self.engine), phase.damping)
 
     def drawn(self) -> tuple[list[Part], bool]:
         """The parts of the coming epoch and whether their points are fresh; steps and weights are set where due."""
@@ -223,13 +225,13 @@ class Trainer(Loop):
             largest=s.calibration_largest,
         )
         self.records.add_calibrations(self.epoch, self.engine.calibrations)
-        self.engine = self.engine.with_state(self.ranks.same(self.engine.state))
+        self.engine = with_state(self.engine, self.ranks.same(state_of(self.engine)))
 
     def _result(self, status: str, reached: int, stopped: str) -> dict[str, Any]:
         arrays = self.evaluation.arrays()
         facts = {
             **self._ending(status, reached, stopped),
-            "step": self.engine.shown or None,
+            "step": step_text(self.engine) or None,
             "compile_seconds": self.objective.compile_seconds,
             "parameters": sum(p.numel() for p in self.parameters),
         }

@@ -18,7 +18,7 @@ import torch
 from torch import Tensor, nn
 
 from dudx.engines.taylor import Taylor
-from dudx.evaluate import derivatives
+from dudx.evaluate import evaluate
 from dudx.lab.problems import Problem
 from dudx.lab.problems.conditions import Condition, Initial
 from dudx.lab.problems.conditions.variables import with_arguments
@@ -130,7 +130,7 @@ def _carried(problem: Problem, network: nn.Module, key: str, at: float) -> Calla
         columns = [given[place].to(like) for place in places]
         rows = len(columns[0]) if columns else 1
         columns.insert(problem.time or 0, like.new_full((rows, 1), at))
-        (found,) = derivatives(network, torch.cat(columns, dim=1), [D(*axes)], Taylor())
+        found = evaluate(network, torch.cat(columns, dim=1), D(*axes), Taylor())
         return found[:, output : output + 1] if columns[1:] else found[0, output]
 
     return with_arguments(value, places)

@@ -162,7 +162,7 @@ def _values_at(field: Any, rows: Tensor) -> Tensor:
     if not field._linear.operators:
         raise InputError("There is no network's output in this expression, so that it can be integrated by hand.")
     for term in (term for operator in field._linear.operators.values() for term in operator.terms):
-        if isinstance(term, Directional) or max(term.axes, default=0) >= rows.shape[2]:
+        if isinstance(term, Directional):
             raise InputError(
                 "Derivatives along vectors, given or drawn, are known at the points alone; use u.x, u.y, …"
             )
