@@ -7,6 +7,7 @@ from typing import Any
 
 from torch import Tensor, nn
 
+from dudx.backend.containers import mapped
 from dudx.network.sandbox import output_of
 
 
@@ -71,13 +72,7 @@ class Labelled:
 
 
 def _values(given: Any) -> Any:
-    if isinstance(given, Labelled):
-        return given.value
-    if isinstance(given, tuple | list):
-        return type(given)(_values(item) for item in given)
-    if isinstance(given, dict):
-        return {key: _values(item) for key, item in given.items()}
-    return given
+    return mapped(given, lambda leaf: leaf.value if isinstance(leaf, Labelled) else leaf)
 
 
 class LabelledNetwork(nn.Module):

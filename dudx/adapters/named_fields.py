@@ -8,6 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from dudx.backend.containers import mapped
 from dudx.errors import InputError
 from dudx.residual.field import Field, tensors_of
 
@@ -121,13 +122,13 @@ def _beside(parts: Sequence[Named]) -> Named:
 
 def _fields(given: Any) -> Any:
     """As torch functions take them: a single column is a field, which follows them by itself, several are a tensor."""
-    if isinstance(given, Named):
-        return given.columns[0] if len(given.columns) == 1 else given.values()
-    if isinstance(given, tuple | list):
-        return type(given)(_fields(item) for item in given)
-    if isinstance(given, dict):
-        return {key: _fields(item) for key, item in given.items()}
-    return given
+
+    def plain(leaf: Any) -> Any:
+        if not isinstance(leaf, Named):
+            return leaf
+        return leaf.columns[0] if len(leaf.columns) == 1 else leaf.values()
+
+    return mapped(given, plain)
 
 
 def columns_of(found: Any) -> tuple[Any, ...]:

@@ -8,6 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from dudx.backend.containers import mapped
 from dudx.errors import InputError
 from dudx.residual.field import Field, tensors_of
 
@@ -84,10 +85,4 @@ def fields_of(outputs: Field | Columns) -> list[Field]:
 
 
 def _tensors(value: Any) -> Any:
-    if isinstance(value, Columns):
-        return value._tensor()
-    if isinstance(value, tuple | list):
-        return type(value)(_tensors(item) for item in value)
-    if isinstance(value, dict):
-        return {key: _tensors(item) for key, item in value.items()}
-    return tensors_of(value)
+    return mapped(value, lambda leaf: leaf._tensor() if isinstance(leaf, Columns) else tensors_of(leaf))

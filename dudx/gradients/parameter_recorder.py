@@ -21,6 +21,7 @@ from torch.autograd import Function
 from torch.overrides import TorchFunctionMode
 
 from dudx.backend.active_modes import transforms_active
+from dudx.backend.containers import flattened
 from dudx.engines.taylor.jet import Jet
 
 #: What to do for a torch function that has a root among its arguments: rule(recorder, function, args, kwargs).
@@ -202,7 +203,7 @@ class RowRecorder(TorchFunctionMode):
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
-        given = list(leaves((args, kwargs)))
+        given = flattened((args, kwargs))
         # Jets and fields stand for tensors, and know themselves what a torch function does to them.
         stand_in = next((leaf for leaf in given if not isinstance(leaf, Tensor) and _overrides(leaf)), None)
         # Inside of vmap rows are hidden, and without gradients there is nothing to record.
@@ -225,7 +226,7 @@ class RowRecorder(TorchFunctionMode):
 
     def _from_parameters_alone(self, args: Any, kwargs: Any) -> bool:
         """Whether nothing among the arguments depends on the samples: what does is a multiple of them in size."""
-        for leaf in leaves((args, kwargs)):
+        for leaf in flattened((args, kwargs)):
             known = not isinstance(leaf, Tensor) or id(leaf) in self._by_id or id(leaf) in self._constants
             if not known and (leaf.requires_grad or leaf.numel() % self.samples == 0):
                 return False
@@ -233,7 +234,7 @@ class RowRecorder(TorchFunctionMode):
 
     def _derived(self, func: Any, args: Any, kwargs: Any) -> Any:
         result = func(*args, **kwargs)
-        sources = [self._by_id.get(id(leaf)) for leaf in leaves((args, kwargs))]
+        sources = [self._by_id.get(id(leaf)) for leaf in flattened((args, kwargs))]
         found = tuple(dict.fromkeys(source for source in sources if source is not None))
 
         def rooted(value: Any) -> Any:
@@ -248,17 +249,6 @@ class RowRecorder(TorchFunctionMode):
 
 def _overrides(value: object) -> bool:
     return hasattr(type(value), "__torch_function__")
-
-
-def leaves(value: Any) -> Iterator[Any]:
-    """The arguments, also those inside containers."""
-    for item in value:
-        if isinstance(item, tuple | list):
-            yield from leaves(item)
-        elif isinstance(item, dict):
-            yield from leaves(item.values())
-        else:
-            yield item
 
 
 def spread(value: Any) -> Any:

@@ -14,6 +14,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from dudx.backend.containers import flattened, rebuilt
 from dudx.backend.forward_mode import jvp
 from dudx.errors import InputError
 
@@ -56,7 +57,7 @@ class Made:
         """Whether a network's output has a part in it."""
         return any(
             leaf._linear.operators or any(source.of_outputs for _, source in leaf._made)
-            for leaf in leaves((self.args, dict(self.kwargs)))
+            for leaf in flattened((self.args, dict(self.kwargs)))
             if hasattr(leaf, "_linear")
         )
 
@@ -68,13 +69,6 @@ class Made:
 Source = Coordinate | Constant | Elsewhere | Made
 #: What a tensor is the sum of, with factors.
 Sources = tuple[tuple[float, Source], ...]
-
-
-def leaves(value: Any) -> list[Any]:
-    """What is in containers, in order."""
-    if isinstance(value, dict):
-        value = list(value.values())
-    return [leaf for item in value for leaf in leaves(item)] if isinstance(value, tuple | list) else [value]
 
 
 def differentiated(expression: Any, axis: int) -> Any:
@@ -108,7 +102,7 @@ def _slope(expression: Any, source: Source, axis: int) -> Any:
     rows = expression._values.shape[0]
     if isinstance(source, Constant):
         return _of_constant(source.tensor, rows)
-    inner = leaves((source.args, dict(source.kwargs)))
+    inner = flattened((source.args, dict(source.kwargs)))
     slopes = [differentiated(leaf, axis) if hasattr(leaf, "_linear") else _of_constant(leaf, rows) for leaf in inner]
     moving = [number for number, slope in enumerate(slopes) if not _is_zero(slope)]
     if not moving:
@@ -146,7 +140,7 @@ class _Tangent:
             for number, value in zip(self.moving, moved, strict=True):
                 now[number] = value
             ahead = iter(now)
-            args, kwargs = _rebuilt((self.source.args, dict(self.source.kwargs)), ahead)
+            args, kwargs = rebuilt((self.source.args, dict(self.source.kwargs)), ahead)
             result = self.source.function(*args, **kwargs)
             return result if self.source.number is None else result[self.source.number]
 
@@ -156,11 +150,3 @@ class _Tangent:
             for p, slope in zip(point, slopes, strict=True)
         )
         return jvp(of, point, along)[1]
-
-
-def _rebuilt(value: Any, ahead: Any) -> Any:
-    if isinstance(value, dict):
-        return {key: _rebuilt(item, ahead) for key, item in value.items()}
-    if isinstance(value, tuple | list):
-        return type(value)(_rebuilt(item, ahead) for item in value)
-    return next(ahead)

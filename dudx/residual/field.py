@@ -14,6 +14,7 @@ from typing import Any, Protocol
 import torch
 from torch import Generator, Tensor
 
+from dudx.backend.containers import flattened, mapped
 from dudx.errors import InputError
 from dudx.operators import Along, D, Laplacian, Operator, Partial, Second, random_laplacian
 from dudx.residual.chain_rule import Constant, Coordinate, Made, Sources, differentiated
@@ -288,7 +289,7 @@ class Field(Integrals, Upwinding):
             return symbolic(*args)
         if name in _LIKE:  # of its shape, but not made of it: a tensor that may be written to
             return function(*tensors_of(args), **tensors_of(kwargs or {}))
-        field = next(a for a in _flattened((args, kwargs or {})) if isinstance(a, Field))
+        field = next(a for a in flattened((args, kwargs or {})) if isinstance(a, Field))
         return field._apply(function, *args, **(kwargs or {}))
 
 
@@ -310,13 +311,7 @@ def _sum(a: Any, b: Any, sign: float) -> Any:
 
 def tensors_of(value: Any) -> Any:
     """Fields replaced by their tensors, also inside the containers that torch functions take."""
-    if isinstance(value, Field):
-        return value._tensor()
-    if isinstance(value, tuple | list):
-        return type(value)(tensors_of(item) for item in value)
-    if isinstance(value, dict):
-        return {key: tensors_of(item) for key, item in value.items()}
-    return value
+    return mapped(value, lambda leaf: leaf._tensor() if isinstance(leaf, Field) else leaf)
 
 
 def _wrapped(values: Values, result: Any, made: Made) -> Any:
@@ -326,11 +321,3 @@ def _wrapped(values: Values, result: Any, made: Made) -> Any:
         parts = [_wrapped(values, item, made.part(number)) for number, item in enumerate(result)]
         return type(result)(*parts) if hasattr(result, "_fields") else type(result)(parts)
     return result
-
-
-def _flattened(value: Any) -> list[Any]:
-    if isinstance(value, dict):
-        value = list(value.values())
-    if isinstance(value, tuple | list):
-        return [leaf for item in value for leaf in _flattened(item)]
-    return [value]

@@ -7,8 +7,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from dudx.backend.containers import flattened, rebuilt
 from dudx.backend.torch_classes import Overload, function_name
-from dudx.engines.taylor.containers import flattened, rebuilt
 from dudx.engines.taylor.inplace import writable, write
 from dudx.engines.taylor.jet import Jet, NotFollowedError, ScriptedError
 from dudx.engines.taylor.rule_table import RULES

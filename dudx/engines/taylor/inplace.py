@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 from torch.overrides import TorchFunctionMode
 
-from dudx.engines.taylor.containers import flattened, mapped
+from dudx.backend.containers import flattened, mapped
 from dudx.engines.taylor.jet import Jet, NotFollowedError, View, constant
 from dudx.engines.taylor.rule_table import taylor_rule
 

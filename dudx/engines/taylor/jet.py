@@ -20,7 +20,7 @@ from torch import Tensor
 from torch.overrides import handle_torch_function
 
 from dudx.backend.active_modes import modes_active
-from dudx.engines.taylor.containers import flattened
+from dudx.backend.containers import flattened
 from dudx.engines.taylor.rule_table import RULES, NotCoveredError
 from dudx.engines.taylor.stream_layout import Layout
 from dudx.engines.taylor.tensor_operators import TensorOperators

@@ -14,8 +14,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from dudx.backend.containers import flattened, mapped, rebuilt
 from dudx.backend.torch_classes import function_name
-from dudx.engines.taylor.containers import flattened, mapped, rebuilt
 from dudx.engines.taylor.directional_derivatives import DirectionalDerivatives
 from dudx.engines.taylor.jet import Jet
 from dudx.engines.taylor.stream_layout import Layout

@@ -8,7 +8,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from dudx.engines.taylor.containers import mapped
+from dudx.backend.containers import mapped
 from dudx.engines.taylor.rule_helpers import values_of
 from dudx.engines.taylor.rule_table import RULES, NotCoveredError
 

@@ -9,7 +9,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from dudx.engines.taylor.containers import flattened, mapped
+from dudx.backend.containers import flattened, mapped
 from dudx.engines.taylor.inplace import noted
 from dudx.engines.taylor.jet import Jet, constant
 from dudx.engines.taylor.rule_helpers import is_jet, values_of

@@ -9,9 +9,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from dudx.backend.containers import flattened
 from dudx.backend.forward_mode import jvp
 from dudx.engines.taylor.chain_and_product import compose
-from dudx.engines.taylor.containers import flattened
 from dudx.engines.taylor.jet import Jet
 from dudx.engines.taylor.rule_helpers import is_jet, written
 from dudx.engines.taylor.rule_table import RULES, NotCoveredError

@@ -1,4 +1,4 @@
-"""Arguments and results of functions: containers of tensors, jets and plain values."""
+"""Nested containers of tensors and other values: their leaves, and containers of the same structure with others."""
 
 from __future__ import annotations
 
