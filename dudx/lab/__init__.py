@@ -1,37 +1,94 @@
-"""The laboratory: everything a physics-informed network needs around a residual."""
+"""Solve differential equations with neural networks: problems, training, sweeps.
 
+- Shapes: `Interval`, `Box`, `Disc`, `Ball`, `Polygon`, `Mesh`; combine them by `-`, `|` and `* Interval`.
+- Conditions: `Dirichlet`, `Neumann`, `Robin`, `Initial`, `Periodic`, `Equation`, `Interface`, `Data`, or any residual
+  with a sampler as a `Condition`.
+- `Problem` puts them together; `solve` trains a network and returns a `Solution`.
+- Features: what is known of a solution, as inputs of a network (`Features`) or by construction (`HardConstraint`).
+- `train`, `run_sweep` and `make_settings` run many trainings with all settings.
+"""
+
+from dudx.lab.features import (
+    BoundaryFactor,
+    Coordinates,
+    DiffusionFront,
+    EvenFeatures,
+    Feature,
+    Features,
+    FlatWall,
+    FourierFeatures,
+    HardConstraint,
+    LogDistance,
+    PeriodicFeatures,
+    RoundWall,
+    SmoothSqrt,
+    WallDistance,
+    mirrored_walls,
+)
 from dudx.lab.problems import Condition, Problem, problem
 from dudx.lab.problems.conditions import Data, Dirichlet, Equation, Initial, Interface, Neumann, Periodic, Robin
 from dudx.lab.problems.geometry import Box, Disc, Interval
 from dudx.lab.problems.mesh import Mesh
 from dudx.lab.problems.references import reference
 from dudx.lab.problems.shapes import Ball, Polygon
+from dudx.lab.problems.well_posedness import ProblemWarning
+from dudx.lab.run.error_estimate import estimate
+from dudx.lab.run.networks import MLP, FeaturedMLP, Separable
 from dudx.lab.run.settings import Settings, make_settings
 from dudx.lab.run.training import train
+from dudx.lab.sampling import Sampling, SamplingContext
 from dudx.lab.solving import Solution, solve
+from dudx.lab.solving.values import OutsideDomainWarning
+from dudx.lab.sweep import Run, grid, run_sweep
 
 __all__ = [
+    "MLP",
     "Ball",
+    "BoundaryFactor",
     "Box",
     "Condition",
+    "Coordinates",
     "Data",
+    "DiffusionFront",
     "Dirichlet",
     "Disc",
     "Equation",
+    "EvenFeatures",
+    "Feature",
+    "FeaturedMLP",
+    "Features",
+    "FlatWall",
+    "FourierFeatures",
+    "HardConstraint",
     "Initial",
     "Interface",
     "Interval",
+    "LogDistance",
     "Mesh",
     "Neumann",
+    "OutsideDomainWarning",
     "Periodic",
+    "PeriodicFeatures",
     "Polygon",
     "Problem",
+    "ProblemWarning",
     "Robin",
+    "RoundWall",
+    "Run",
+    "Sampling",
+    "SamplingContext",
+    "Separable",
     "Settings",
+    "SmoothSqrt",
     "Solution",
+    "WallDistance",
+    "estimate",
+    "grid",
     "make_settings",
+    "mirrored_walls",
     "problem",
     "reference",
+    "run_sweep",
     "solve",
     "train",
 ]

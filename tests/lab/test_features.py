@@ -15,23 +15,23 @@ from torch import Tensor
 
 import dudx
 from dudx.errors import InputError
+from dudx.lab import features
 from dudx.lab.features import (
-    Boundary,
+    BoundaryFactor,
     Coordinates,
-    Distance,
-    Even,
+    DiffusionFront,
+    EvenFeatures,
     Feature,
     Features,
-    Flat,
-    Fourier,
-    Front,
-    Hard,
-    Harmonics,
-    Logarithm,
-    Round,
-    SquareRoot,
-    features,
-    mirrored,
+    FlatWall,
+    FourierFeatures,
+    HardConstraint,
+    LogDistance,
+    PeriodicFeatures,
+    RoundWall,
+    SmoothSqrt,
+    WallDistance,
+    mirrored_walls,
 )
 from dudx.lab.problems import problem
 from dudx.lab.run.networks.featured import FeaturedMLP
@@ -39,19 +39,19 @@ from dudx.lab.run.settings import make_settings
 from dudx.lab.run.training import train
 from dudx.optim import jacobian
 
-HOLES = [mirrored(Round((0.5, 0.25), 0.125)), [Round((0.0, 0.0), 0.1)]]
-EDGES = [Flat(0, -1.0, 1), Flat(0, 1.0, -1), Flat(1, 1.0, -1)]
+HOLES = [mirrored_walls(RoundWall((0.5, 0.25), 0.125)), [RoundWall((0.0, 0.0), 0.1)]]
+EDGES = [FlatWall(0, -1.0, 1), FlatWall(0, 1.0, -1), FlatWall(1, 1.0, -1)]
 #: A new feature is tested by being added here; columns are x, y and t.
 CASES: dict[str, Callable[[], Feature]] = {
     "coordinates": lambda: Coordinates([1, 2]),
-    "even": lambda: Even(0, 0.5),
-    "harmonics": lambda: Harmonics(0, 2.0, harmonics=2),
-    "fourier": lambda: Fourier([0, 1], waves=3, scale=2.0),
-    "root": lambda: SquareRoot(2),
-    "distance": lambda: Distance([*HOLES, EDGES]),
-    "logarithm": lambda: Logarithm(HOLES),
-    "front": lambda: Front([*HOLES, EDGES], time=2, flux=True),
-    "boundary": lambda: Boundary([*HOLES[0], *EDGES]),
+    "even": lambda: EvenFeatures(0, 0.5),
+    "periodic": lambda: PeriodicFeatures(0, 2.0, harmonics=2),
+    "fourier": lambda: FourierFeatures([0, 1], waves=3, scale=2.0),
+    "root": lambda: SmoothSqrt(2),
+    "distance": lambda: WallDistance([*HOLES, EDGES]),
+    "logarithm": lambda: LogDistance(HOLES),
+    "front": lambda: DiffusionFront([*HOLES, EDGES], time=2, flux=True),
+    "boundary": lambda: BoundaryFactor([*HOLES[0], *EDGES]),
 }
 #: Operators as sums of derivatives along these axes.
 AXES = [[()], [(0,)], [(2,)], [(0, 1)], [(0, 0), (1, 1)], [(1, 2)]]
@@ -69,7 +69,7 @@ def double():
 def space_time(count: int = 15, seed: int = 0) -> Tensor:
     """Points outside the holes, a fifth of them at t = 0, some on a hole and some on an edge."""
     x = torch.rand(8 * count, 3, generator=torch.Generator().manual_seed(seed)) * 2 - 1
-    x = x[(Distance([[wall] for group in HOLES for wall in group])(x) > 0.02).all(dim=1)][:count]
+    x = x[(WallDistance([[wall] for group in HOLES for wall in group])(x) > 0.02).all(dim=1)][:count]
     x[:, 2] = x[:, 2].abs()
     x[: count // 5, 2] = 0.0
     x[0, :2] = torch.tensor([0.5, 0.375])
@@ -79,7 +79,9 @@ def space_time(count: int = 15, seed: int = 0) -> Tensor:
 
 
 def test_all_are_tested() -> None:
-    assert set(CASES) == set(features())
+    exported = {getattr(features, name) for name in features.__all__}
+    kinds = {kind for kind in exported if isinstance(kind, type) and issubclass(kind, Feature)} - {Feature}
+    assert {type(make()) for make in CASES.values()} == kinds
 
 
 @pytest.mark.parametrize("name", CASES)
@@ -151,27 +153,36 @@ def test_each_sample_s_gradient(engine: str) -> None:
 def test_symmetries() -> None:
     x = space_time()
     flipped = x * torch.tensor([-1.0, 1.0, 1.0])
-    for feature in (Even(0), Logarithm([HOLES[0]]), Front([HOLES[0]], time=2), Harmonics(0, 2.0, even=True)):
+    for feature in (
+        EvenFeatures(0),
+        LogDistance([HOLES[0]]),
+        DiffusionFront([HOLES[0]], time=2),
+        PeriodicFeatures(0, 2.0, even=True),
+    ):
         torch.testing.assert_close(feature(flipped), feature(x))
     shifted = x + torch.tensor([2.0, 0.0, 0.0])
-    torch.testing.assert_close(Harmonics(0, 2.0, harmonics=3)(shifted), Harmonics(0, 2.0, harmonics=3)(x))
+    torch.testing.assert_close(PeriodicFeatures(0, 2.0, harmonics=3)(shifted), PeriodicFeatures(0, 2.0, harmonics=3)(x))
 
 
 def test_images_of_a_wall_are_counted_once() -> None:
-    assert len(mirrored(Round((4.0, 3.0), 1.0))) == 4
-    assert len(mirrored(Round((0.0, 6.0), 1.0))) == 2
-    assert mirrored(Round((0.0, 0.0), 1.0)) == [Round((0.0, 0.0), 1.0)]
+    assert len(mirrored_walls(RoundWall((4.0, 3.0), 1.0))) == 4
+    assert len(mirrored_walls(RoundWall((0.0, 6.0), 1.0))) == 2
+    assert mirrored_walls(RoundWall((0.0, 0.0), 1.0)) == [RoundWall((0.0, 0.0), 1.0)]
 
 
 def test_walls_of_both_kinds_in_any_order() -> None:
     x = torch.tensor([[0.25, 0.5]])
-    groups = [[Flat(0, 1.0, -1)], [Round((0.25, 0.0), 0.125)], [Flat(1, 0.0, 1), Round((0.25, 1.0), 0.25)]]
-    torch.testing.assert_close(Distance(groups)(x), torch.tensor([[0.75, 0.375, 0.75]]))
+    groups = [
+        [FlatWall(0, 1.0, -1)],
+        [RoundWall((0.25, 0.0), 0.125)],
+        [FlatWall(1, 0.0, 1), RoundWall((0.25, 1.0), 0.25)],
+    ]
+    torch.testing.assert_close(WallDistance(groups)(x), torch.tensor([[0.75, 0.375, 0.75]]))
 
 
 def test_the_root_of_time() -> None:
     t = torch.tensor([[0.0], [0.25], [1.0], [4.0]])
-    root = SquareRoot(0, soft=1e-4)(t)
+    root = SmoothSqrt(0, soft=1e-4)(t)
     assert float(root[0].abs()) < 1e-15
     # Beyond the start it is √t less a constant, to (soft / t)².
     torch.testing.assert_close(root - root[2] + 1, t.sqrt(), rtol=0, atol=math.sqrt(1e-4))
@@ -183,10 +194,10 @@ def test_nothing_is_singular_far_before_the_start(dtype: torch.dtype) -> None:
     """Steps of finite differences are tried up to some units of time."""
     t = torch.tensor([[-2.0], [-1e-3], [0.0], [1e-3], [2.0]], dtype=dtype)
     x = torch.cat([torch.full_like(t, 0.3), torch.full_like(t, 0.8), t], dim=1)
-    for feature in (SquareRoot(2), Front(HOLES, time=2, flux=True).to(dtype)):
+    for feature in (SmoothSqrt(2), DiffusionFront(HOLES, time=2, flux=True).to(dtype)):
         for found in dudx.evaluate(feature, x, [dudx.D(), dudx.D(2), dudx.D(2, 2)], dudx.Taylor()):
             assert found.isfinite().all()
-    slopes = dudx.evaluate(SquareRoot(2), x, dudx.D(2), dudx.Taylor())
+    slopes = dudx.evaluate(SmoothSqrt(2), x, dudx.D(2), dudx.Taylor())
     assert (slopes > 0).all()
 
 
@@ -200,13 +211,13 @@ def test_a_run_with_features(engine: str, tmp_path: Path) -> None:
 def test_the_front_is_a_solution_of_the_heat_equation() -> None:
     """erfc(d / 2√t) and the profile of a flux solve u_t = u_xx at a flat wall, as soon as √t is not smoothed."""
     x = torch.stack([torch.linspace(0, 2, 9), torch.linspace(0.5, 1.5, 9)], dim=1)
-    front = Front([[Flat(0, 0.0, 1)]], time=1, soft=1e-6, flux=True)
+    front = DiffusionFront([[FlatWall(0, 0.0, 1)]], time=1, soft=1e-6, flux=True)
     assert float(dudx.evaluate(front, x, dudx.D(1) - dudx.D(0, 0), dudx.Taylor()).abs().max()) < 1e-9
     torch.testing.assert_close(dudx.evaluate(front, x[:1], dudx.D(0), dudx.Taylor())[0, 1], torch.tensor(-0.5))
 
 
 def test_logarithms_are_harmonic() -> None:
-    found = dudx.evaluate(Logarithm(HOLES), space_time(), dudx.Laplacian(axes=(0, 1)), dudx.Taylor())
+    found = dudx.evaluate(LogDistance(HOLES), space_time(), dudx.Laplacian(axes=(0, 1)), dudx.Taylor())
     assert float(found.abs().max()) < 1e-10
 
 
@@ -220,7 +231,7 @@ def test_scaling() -> None:
 
 def test_hard_values() -> None:
     walls = [*HOLES[0], *EDGES]
-    hard = Hard(SquareRoot(2), Boundary(walls), value=lambda x: torch.sin(x[:, 0:1]))
+    hard = HardConstraint(SmoothSqrt(2), BoundaryFactor(walls), value=lambda x: torch.sin(x[:, 0:1]))
     model = FeaturedMLP(3, 1, width=4, depth=1, features=Features(Coordinates([0, 1, 2])), hard=hard)
     x = space_time()
     on_wall = torch.tensor([[0.5, 0.375, 0.7], [1.0, -0.2, 0.4], [-1.0, 0.3, 1.0]])
@@ -249,14 +260,14 @@ def test_heat_is_even_and_cold_at_first() -> None:
         (lambda: Features(), "at least one feature"),
         (lambda: Features(Coordinates(0), at=torch.zeros(4, 2)), "is constant"),
         (lambda: Coordinates([]), "numbers of columns"),
-        (lambda: Even(0, length=0), "length of a feature is a positive number"),
-        (lambda: Harmonics(0, 1.0, harmonics=0), "1 or more"),
-        (lambda: Fourier(0, waves=0), "1 or more"),
-        (lambda: Logarithm([[Flat(0, 1.0, 1)]]), "must be Round"),
-        (lambda: Distance([["a wall"]]), "Round"),  # type: ignore[list-item]
-        (lambda: Distance([[Round((0, 0), 1), Round((0, 0, 0), 1)]]), "equally many coordinates"),
-        (lambda: Hard(), "at least one factor"),
-        (lambda: Hard(Even(0)), "of one column"),
+        (lambda: EvenFeatures(0, length=0), "length of a feature is a positive number"),
+        (lambda: PeriodicFeatures(0, 1.0, harmonics=0), "1 or more"),
+        (lambda: FourierFeatures(0, waves=0), "1 or more"),
+        (lambda: LogDistance([[FlatWall(0, 1.0, 1)]]), "must be Round"),
+        (lambda: WallDistance([["a wall"]]), "Round"),  # type: ignore[list-item]
+        (lambda: WallDistance([[RoundWall((0, 0), 1), RoundWall((0, 0, 0), 1)]]), "equally many coordinates"),
+        (lambda: HardConstraint(), "at least one factor"),
+        (lambda: HardConstraint(EvenFeatures(0)), "of one column"),
     ],
 )
 def test_what_is_not_right_is_said(make: Callable[[], object], message: str) -> None:

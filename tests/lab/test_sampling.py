@@ -9,14 +9,14 @@ from torch import Tensor
 from dudx.errors import InputError
 from dudx.lab.problems import problem
 from dudx.lab.problems.geometry import Circle
-from dudx.lab.sampling import Place, sampling, samplings
+from dudx.lab.sampling import SamplingContext, sampling, samplings
 
 CPU, DOUBLE = torch.device("cpu"), torch.float64
 
 
-def place(name: str, seed: int = 0, residual: object = None) -> Place:
+def place(name: str, seed: int = 0, residual: object = None) -> SamplingContext:
     generator = torch.Generator().manual_seed(seed)
-    return Place(problem(name).domain, generator, CPU, DOUBLE, residual)  # type: ignore[arg-type]
+    return SamplingContext(problem(name).domain, generator, CPU, DOUBLE, residual)  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("way", samplings())

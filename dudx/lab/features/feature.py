@@ -1,4 +1,4 @@
-"""What a feature is, and several of them side by side as a network's inputs."""
+"""The interface of a feature, and several features side by side as the inputs of a network."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from dudx.errors import InputError
 
 
 class Feature(nn.Module):
-    """Some smooth functions of the coordinates: points (B, d) in, `columns` numbers a point out.
+    """Smooth functions of the coordinates: points (B, d) in, (B, columns) out.
 
     The forward pass is made of functions that every engine differentiates, and stays finite, with its derivatives, on
     the boundary of the domain and a little beyond: there are points, and finite differences step over it.
@@ -21,7 +21,7 @@ class Feature(nn.Module):
 
 
 class Features(nn.Module):
-    """Features side by side, (B, columns), each shifted and scaled to mean 0 and deviation 1 at some points.
+    """Features side by side, (B, columns), each standardised to mean 0 and deviation 1 at some points.
 
     Args:
         parts: the features, in the order of their columns.
@@ -40,7 +40,7 @@ class Features(nn.Module):
         mean, deviation = torch.zeros(self.columns), torch.ones(self.columns)
         if at is not None:
             with torch.no_grad():
-                found = self._together(at).double()
+                found = self._joined(at).double()
             deviation, mean = torch.std_mean(found, dim=0, correction=0)
             if not bool((deviation > 0).all() and found.isfinite().all()):
                 raise InputError("A feature is constant, or not finite, at the points that it is to be scaled at.")
@@ -48,14 +48,14 @@ class Features(nn.Module):
         self.register_buffer("deviation", deviation.to(torch.get_default_dtype()))
 
     def forward(self, x: Tensor) -> Tensor:
-        return (self._together(x) - self.mean) / self.deviation
+        return (self._joined(x) - self.mean) / self.deviation
 
-    def _together(self, x: Tensor) -> Tensor:
+    def _joined(self, x: Tensor) -> Tensor:
         return torch.cat([part(x) for part in self.parts], dim=1)
 
 
 def axes_given(axes: int | Sequence[int]) -> list[int]:
-    """One or several columns of the points, as a list."""
+    """One or several axes as a list."""
     found = [axes] if isinstance(axes, int) else list(axes)
     if not found or any(isinstance(axis, bool) or not isinstance(axis, int) or axis < 0 for axis in found):
         raise InputError(f"Axes are numbers of columns, 0 or more, at least one of them; got {axes!r}.")
@@ -63,12 +63,12 @@ def axes_given(axes: int | Sequence[int]) -> list[int]:
 
 
 def column(x: Tensor, axis: int) -> Tensor:
-    """One coordinate, (B, 1)."""
+    """The coordinate along an axis, (B, 1)."""
     return x[:, axis : axis + 1]
 
 
 def positive(number: float, name: str) -> float:
-    """A length, a period or the like."""
+    """Return a positive number such as a length; raise `InputError` for anything else."""
     if isinstance(number, bool) or not isinstance(number, int | float) or not 0 < number < float("inf"):
         raise InputError(f"The {name} of a feature is a positive number; got {number!r}.")
     return float(number)

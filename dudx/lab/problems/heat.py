@@ -6,7 +6,17 @@ import itertools
 
 import torch
 
-from dudx.lab.features import Even, Features, Flat, Front, Hard, Logarithm, Round, SquareRoot, mirrored
+from dudx.lab.features import (
+    DiffusionFront,
+    EvenFeatures,
+    Features,
+    FlatWall,
+    HardConstraint,
+    LogDistance,
+    RoundWall,
+    SmoothSqrt,
+    mirrored_walls,
+)
 from dudx.lab.problems.conditions import Initial, Robin
 from dudx.lab.problems.geometry import Box, Cutout, Disc, Interval
 from dudx.lab.problems.problem import Problem
@@ -22,16 +32,16 @@ DOMAIN = PLATE * Interval(0.0, 3.0)
 
 
 def features() -> Features:
-    """Even in x and y, in √t, with the steady flow around each kind of hole and how far heat has come from it."""
-    holes = [mirrored(Round(hole, 1.0)) for hole in ((0.0, 0.0), (0.0, 6.0), (4.0, 3.0), (4.0, 9.0))]
-    holes += [mirrored(Round(hole, 0.4)) for hole in ((3.2, 0.0), (3.2, 6.0))]
-    edge = [Flat(axis, side * size, -side) for axis, size in ((0, 8.0), (1, 12.0)) for side in (1, -1)]
+    """Columns even in x and y, √t, and per kind of hole the steady profile and the diffusion front."""
+    holes = [mirrored_walls(RoundWall(hole, 1.0)) for hole in ((0.0, 0.0), (0.0, 6.0), (4.0, 3.0), (4.0, 9.0))]
+    holes += [mirrored_walls(RoundWall(hole, 0.4)) for hole in ((3.2, 0.0), (3.2, 6.0))]
+    edge = [FlatWall(axis, side * size, -side) for axis, size in ((0, 8.0), (1, 12.0)) for side in (1, -1)]
     return Features(
-        Even(0),
-        Even(1),
-        SquareRoot(2),
-        Logarithm(holes),
-        Front([*holes, edge], time=2, flux=True),
+        EvenFeatures(0),
+        EvenFeatures(1),
+        SmoothSqrt(2),
+        LogDistance(holes),
+        DiffusionFront([*holes, edge], time=2, flux=True),
         at=DOMAIN.sobol(4096, dtype=torch.get_default_dtype()),
     )
 
@@ -54,7 +64,7 @@ def heat() -> Problem:
         solution=lambda: reference("heat"),
         rescaled=True,
         features=features,
-        hard=lambda: Hard(SquareRoot(2)),
+        hard=lambda: HardConstraint(SmoothSqrt(2)),
     )
 
 

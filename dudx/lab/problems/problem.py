@@ -12,7 +12,7 @@ import torch
 from torch import Generator, Tensor, nn
 
 from dudx.errors import InputError
-from dudx.lab.features import Features, Hard
+from dudx.lab.features import Features, HardConstraint
 from dudx.lab.problems.conditions.condition import Condition, Points, Sampler
 from dudx.lab.problems.conditions.condition_set import ConditionSet, bind_conditions
 from dudx.lab.problems.conditions.condition_types import ConditionSpec
@@ -88,7 +88,7 @@ class Problem:
     outputs: int
     rescaled: bool
     features: Callable[[], Features] | None
-    hard: Callable[[], Hard] | None
+    hard: Callable[[], HardConstraint] | None
     unknowns: Mapping[str, nn.Parameter] | None
     functions: Mapping[str, tuple[str, ...]]
     defaults: Mapping[str, Any]
@@ -108,7 +108,7 @@ class Problem:
         outputs: int | None = None,
         rescaled: bool = False,
         features: Callable[[], Features] | None = None,
-        hard: Callable[[], Hard] | None = None,
+        hard: Callable[[], HardConstraint] | None = None,
         unknowns: Mapping[str, nn.Parameter | float] | None = None,
         functions: Mapping[str, Sequence[str]] | None = None,
         defaults: Mapping[str, Any] | None = None,

@@ -19,8 +19,8 @@ from dudx.lab.problems.problem import Points, Problem, Sampler
 from dudx.lab.run.engine_choice import gains_by_compilation
 from dudx.lab.run.pieces import FACTOR, Pieces, multiplied
 from dudx.lab.run.settings import Settings
-from dudx.lab.sampling import Place, sampling
-from dudx.lab.sampling.early import times
+from dudx.lab.sampling import SamplingContext, sampling
+from dudx.lab.sampling.early import time_span
 from dudx.network.model_checks import Model
 from dudx.operators import D, Directional, Operator
 from dudx.residual.residual_function import Residual
@@ -89,7 +89,7 @@ class Objective:
         self.pieces = pieces if settings.boundary_mean == "pieces" and pieces.several else None
         self.residuals = [problem.residual, *(self._averaged(condition) for condition in problem.conditions)]
         if settings.ramp:
-            times(problem.domain)  # which says so where there is none
+            time_span(problem.domain)  # which says so where there is none
         self.chunks: dict[str, int] = {}
         if gains_by_compilation(settings.engine) if settings.compile == "auto" else settings.compile:
             self.residuals = [residual.compiled() for residual in self.residuals]
@@ -101,8 +101,8 @@ class Objective:
 
     def draw(self, generator: Generator, residual: Callable[[Tensor], Tensor] | None = None) -> list[Part]:
         """New points for every part; `residual` gives the size of the equation's residual at points."""
-        place = Place(self.problem.domain, generator, self.device, self.dtype, residual)
-        drawn: list[Points] = [(self.sampling.interior(self.settings.batch, place), {})]
+        context = SamplingContext(self.problem.domain, generator, self.device, self.dtype, residual)
+        drawn: list[Points] = [(self.sampling.interior(self.settings.batch, context), {})]
         for condition, size in self.conditions:
 
             def draw(n: int, sample: Sampler = condition.sample) -> Points:
@@ -112,7 +112,7 @@ class Objective:
             if condition.kind != "boundary":
                 drawn.append(draw(size))
                 continue
-            points, data = self.sampling.boundary(size, draw, place)
+            points, data = self.sampling.boundary(size, draw, context)
             factors = {} if self.pieces is None else {FACTOR: self.pieces.factors(points)}
             drawn.append((points, {**data, **factors}))
         return self.at(drawn)

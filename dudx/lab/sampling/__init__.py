@@ -1,6 +1,6 @@
-"""Where the points of the loss are drawn. The folder is the registry: a file of it that holds a `SAMPLING` is a way.
+"""Sampling methods for the points of the loss. Each file of this folder with a `SAMPLING` registers one by its name.
 
-Several ways share the points of a batch where settings name them with their shares, `"0.5 uniform + 0.5 adaptive"`.
+Settings may name several with their shares of the points of a batch, `"0.5 uniform + 0.5 adaptive"`.
 """
 
 from __future__ import annotations
@@ -14,24 +14,24 @@ from typing import Any
 from dudx.errors import InputError
 from dudx.lab.lookup import held_in, look_up
 from dudx.lab.sampling.mixture import Mixture
-from dudx.lab.sampling.sampler import Place, Sampling
+from dudx.lab.sampling.sampler import Sampling, SamplingContext
 
-__all__ = ["Mixture", "Place", "Sampling", "sampling", "samplings"]
+__all__ = ["Mixture", "Sampling", "SamplingContext", "sampling", "samplings"]
 
 
 @cache
 def samplings() -> dict[str, type[Sampling]]:
-    """The ways to draw points by the word for each in settings and on the command line."""
+    """Return the sampling methods by their names in settings and on the command line."""
     return held_in(__name__, "SAMPLING")
 
 
 def sampling(text: str, ramp: float = 0.0, **options: Any) -> Mixture:
-    """What a text such as `"sobol"` or `"0.5 uniform + 0.5 adaptive"` describes.
+    """Make the sampling that a text such as `"sobol"` or `"0.5 uniform + 0.5 adaptive"` describes.
 
     Args:
         text: names, or names with their shares of the points, which add up to 1.
         ramp: the duration after the start in which there are fewer points; see `Mixture`.
-        options: each way takes those that it has an argument for.
+        options: options of the methods; each takes those that it has an argument for.
     """
     words = [part.split() for part in text.split("+")]
     if len(words) == 1 and len(words[0]) == 1:

@@ -1,4 +1,4 @@
-"""In layers at round holes."""
+"""Sampling of boundary layers at round holes."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from dudx.lab.sampling.near_boundary import NearBoundary
 
 
 class NearHoles(NearBoundary):
-    """Close to the circles among the boundaries, as near-boundary is to all."""
+    """Draw points close to the circles of the boundary only; see near-boundary."""
 
     def pieces(self, domain: Domain) -> tuple[Piece, ...]:
         return tuple(piece for piece in domain.pieces if isinstance(piece.surface, Circle))

@@ -1,4 +1,4 @@
-"""What a way to draw points is."""
+"""The interface of sampling methods."""
 
 from __future__ import annotations
 
@@ -13,36 +13,36 @@ from dudx.lab.problems.geometry import Domain
 
 
 @dataclass(frozen=True)
-class Place:
-    """Where points are drawn, what from, and how far the equation is from holding there."""
+class SamplingContext:
+    """The domain, the random generator and the current residual, for a sampling method."""
 
     domain: Domain
     generator: Generator
     device: torch.device
     dtype: torch.dtype
-    #: The size of the residual at points (N, d), (N,); None where there is no network to ask.
+    #: Maps points (N, d) to the size of the residual (N,); None where there is no network yet.
     residual: Callable[[Tensor], Tensor] | None = None
 
     def uniform(self, n: int) -> Tensor:
-        """Points spread evenly at random."""
+        """Draw `n` uniform random points of the domain."""
         return self.domain.sample(n, self.generator, self.device, self.dtype)
 
     def rand(self, n: int) -> Tensor:
-        """Numbers between 0 and 1, (n,)."""
+        """Draw uniform random numbers between 0 and 1, (n,)."""
         return torch.rand(n, generator=self.generator, device=self.device, dtype=self.dtype)
 
     def chosen(self, chances: Tensor, n: int) -> Tensor:
-        """`n` distinct row numbers, each with its chance."""
+        """Choose `n` distinct row numbers with these probabilities."""
         return torch.multinomial(chances, n, generator=self.generator)
 
 
 class Sampling(ABC):
-    """A way to draw points."""
+    """A method to draw the points of the loss."""
 
     @abstractmethod
-    def interior(self, n: int, place: Place) -> Tensor:
-        """`n` points of the domain, (n, d)."""
+    def interior(self, n: int, context: SamplingContext) -> Tensor:
+        """Draw `n` points of the domain, (n, d)."""
 
-    def chances(self, points: Tensor, place: Place) -> Tensor | None:
-        """With what chance candidates on the boundary are taken, (N,); None takes them as they come."""
+    def chances(self, points: Tensor, context: SamplingContext) -> Tensor | None:
+        """Relative probabilities (N,) of candidates on the boundary; None keeps them uniform."""
         return None

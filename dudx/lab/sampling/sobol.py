@@ -1,19 +1,19 @@
-"""More evenly than at random."""
+"""Quasi-random sampling."""
 
 from __future__ import annotations
 
 import torch
 from torch import Tensor
 
-from dudx.lab.sampling.sampler import Place, Sampling
+from dudx.lab.sampling.sampler import Sampling, SamplingContext
 
 
 class Sobol(Sampling):
-    """Low discrepancy: a Sobol sequence, scrambled anew each time, which leaves no gaps and no clusters."""
+    """Draw points of a Sobol sequence, scrambled anew each time: low discrepancy, without gaps and clusters."""
 
-    def interior(self, n: int, place: Place) -> Tensor:
-        seed = int(torch.randint(2**31, (1,), generator=place.generator, device=place.device))
-        return place.domain.sobol(n, seed, place.device, place.dtype)
+    def interior(self, n: int, context: SamplingContext) -> Tensor:
+        seed = int(torch.randint(2**31, (1,), generator=context.generator, device=context.device))
+        return context.domain.sobol(n, seed, context.device, context.dtype)
 
 
 SAMPLING = Sobol

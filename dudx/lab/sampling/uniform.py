@@ -1,17 +1,17 @@
-"""Evenly at random."""
+"""Uniform sampling."""
 
 from __future__ import annotations
 
 from torch import Tensor
 
-from dudx.lab.sampling.sampler import Place, Sampling
+from dudx.lab.sampling.sampler import Sampling, SamplingContext
 
 
 class Uniform(Sampling):
-    """Evenly at random, as published."""
+    """Draw uniform random points."""
 
-    def interior(self, n: int, place: Place) -> Tensor:
-        return place.uniform(n)
+    def interior(self, n: int, context: SamplingContext) -> Tensor:
+        return context.uniform(n)
 
 
 SAMPLING = Uniform

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from torch import Tensor, nn
 
-from dudx.lab.features import Features, Hard
+from dudx.lab.features import Features, HardConstraint
 from dudx.lab.run.networks.mlp import MLP
 from dudx.lab.run.networks.rescaling import Bounds
 
@@ -20,7 +20,7 @@ class FeaturedMLP(nn.Module):
         depth: int = 3,
         bounds: Bounds | None = None,
         features: Features | None = None,
-        hard: Hard | None = None,
+        hard: HardConstraint | None = None,
         spread: float = 0.0,
     ):
         super().__init__()

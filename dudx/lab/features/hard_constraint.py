@@ -1,4 +1,4 @@
-"""Values that hold by construction: u = g + φ N, whatever the network N is."""
+"""Values that hold by construction: u = g + φ N for any network N."""
 
 from __future__ import annotations
 
@@ -10,12 +10,13 @@ from dudx.errors import InputError
 from dudx.lab.features.feature import Feature
 
 
-class Hard(nn.Module):
+class HardConstraint(nn.Module):
     """g(x) + φ₁(x) φ₂(x) … N(x): where a factor φ is zero, the solution is g.
 
     Args:
-        factors: features of one column, such as `SquareRoot` (zero at the start of time) or `Boundary` (zero on walls).
-        value: g, a function of the points (B, d) that returns (B, m), of functions that the engines differentiate;
+        factors: features with one column, such as `SmoothSqrt` (zero at the initial time) or `BoundaryFactor` (zero on
+            walls).
+        value: g, a function of the points (B, d) that returns (B, m), made of functions that the engines differentiate;
             zero unless given.
     """
 
