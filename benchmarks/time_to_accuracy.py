@@ -30,7 +30,7 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
-from dudx.lab import make_settings, storage, train
+from dudx.lab import file_formats, make_settings, train
 from dudx.lab.plots import COLOURS, figure
 from dudx.lab.problems import problem
 from dudx.lab.run.engine_table import engine_label, engines_in_order
@@ -178,7 +178,7 @@ def show(methods: Sequence[Method], marks: Sequence[float], seeds: int, out: Pat
                 lines.append(f"| {' | '.join(row)} |")
         lines.append("")
         console.print(table)
-    storage.write_text(out / "table.md", "\n".join(lines))
+    file_formats.write_text(out / "table.md", "\n".join(lines))
 
 
 def draw(methods: Sequence[Method], seeds: int, out: Path) -> None:
@@ -218,7 +218,7 @@ def main() -> None:
         sizes = {"width": 6, "depth": 1, "batch": 32, "boundary_batch": 16, "initial_batch": 16, "evaluate_every": 1}
         sizes |= {"calibration_points": 32, "calibration_candidates": 6}
         seconds, marks = 0.3, [0.1, 0.3]
-    storage.make_folder(chosen.out)
+    file_formats.make_folder(chosen.out)
     methods = [
         Method(name, optimizer, engine)
         for name in chosen.problems

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from dudx.errors import InputError
-from dudx.lab import storage
+from dudx.lab import file_formats
 from dudx.lab.run.environment import environment
 from dudx.lab.run.records import METRICS, SCORES, read_metrics
 from dudx.lab.run.settings import Settings, make_settings, validated
@@ -54,11 +54,11 @@ class Archive:
 
 def write(path: Path, settings: Settings, result: dict[str, Any], folder: Path) -> None:
     """Write the file of a run that ended in a folder with this result."""
-    storage.make_folder(path.parent)
+    file_formats.make_folder(path.parent)
     kept = {name: result[name] for name in _KEPT if name in result}
     here = environment(settings.seed)
     content = {"settings": settings.model_dump(exclude_none=True), **kept, "environment": here}
-    storage.write_json(path, {**content, "curve": curve(folder)})
+    file_formats.write_json(path, {**content, "curve": curve(folder)})
 
 
 def curve(folder: Path) -> list[list[float | None]]:
@@ -73,7 +73,7 @@ def _number(text: str | None) -> float | None:
 
 def _settings(path: Path) -> Settings:
     """The settings of the run that a file is of."""
-    found = storage.read_json(path, dict, {"settings": dict, "status": str, "curve": list})
+    found = file_formats.read_json(path, dict, {"settings": dict, "status": str, "curve": list})
     if "problem" in found["settings"]:
         return validated(found["settings"], where=str(path))
     # The first of these files hold the options alone: problem and profile are in the name, as in "heat-lm-ad-seed0".
@@ -82,7 +82,7 @@ def _settings(path: Path) -> Settings:
 
 
 def _outcome(run: Run, path: Path) -> Outcome:
-    found = storage.read_json(path, dict)
+    found = file_formats.read_json(path, dict)
     if found["status"] not in ("finished", "diverged"):
         raise InputError(f"{str(path)!r} is of a run that was not finished; delete it to run it again.")
     del found["settings"]

@@ -16,8 +16,8 @@ from pathlib import Path
 from typing import Any
 
 from dudx.errors import InputError
-from dudx.lab import storage
-from dudx.lab.files import SUMS, digest, sums
+from dudx.lab import file_formats
+from dudx.lab.atomic_files import SUMS, digest, sums
 from dudx.lab.locks import locked
 from dudx.lab.run.environment import environment
 from dudx.lab.sweep import politely_stopped, run_sweep
@@ -72,7 +72,7 @@ def reproduce(
     another. Experiments that share work share its results. With `shown` nothing is run: tables and figures are made of
     the runs that are there, and the others count as missing; what lacks a measurement, or all runs, is left as it is.
     """
-    storage.make_folder(out)
+    file_formats.make_folder(out)
     with locked(out / "reproduce.lock"):
         # A seed of every engine before the next one, so that work which is stopped early compares the engines.
         runs = distinct(run for e in experiments for run in sorted(e.runs(profile), key=lambda run: run.settings.seed))
@@ -102,7 +102,7 @@ def reproduce(
 
 def from_data(experiments: Sequence[Experiment], folder: Path, out: Path) -> list[Path]:
     """Make tables and figures of data alone."""
-    storage.make_folder(out)
+    file_formats.make_folder(out)
     for experiment in experiments:
         if not Data(folder / "data" / experiment.name).there:
             raise InputError(f"There are no data of {experiment.name!r} in {str(folder / 'data')!r}.")
@@ -150,11 +150,11 @@ def known(measurement: Measurement, folder: Path) -> Result | None:
 
 def _stored(path: Path) -> dict[str, Any]:
     """A measurement that was kept, if it is still what was written."""
-    found = storage.read_json(path, dict, {"result": dict, "environment": dict})
+    found = file_formats.read_json(path, dict, {"result": dict, "environment": dict})
     expected = found.pop(_SUM, None)
     whole = found.keys() == {"function", "arguments", "result", "environment"} and "status" in found["result"]
-    if not whole or expected not in (None, digest(storage.json_text(found).encode())):
-        raise storage.DamagedError(f"{str(path)!r} is damaged; delete it to measure it again.")
+    if not whole or expected not in (None, digest(file_formats.json_text(found).encode())):
+        raise file_formats.DamagedError(f"{str(path)!r} is damaged; delete it to measure it again.")
     return found
 
 
@@ -163,7 +163,7 @@ def measured(wanted: Mapping[str, Measurement], folder: Path, stopped: bool) -> 
     results = settled(wanted.values(), folder)
     missing = [measurement for name, measurement in wanted.items() if name not in results]
     if missing and not stopped:
-        storage.make_folder(folder)
+        file_formats.make_folder(folder)
         try:
             with politely_stopped(), Measuring() as server:
                 for number, measurement in enumerate(missing, 1):
@@ -199,7 +199,9 @@ def _skipped(measurement: Measurement, results: Mapping[str, Result]) -> Result 
 def _keep(measurement: Measurement, result: Result, folder: Path) -> None:
     content: dict[str, Any] = {"function": measurement.function, "arguments": measurement.arguments, "result": result}
     content["environment"] = _here()
-    storage.write_json(folder / measurement.file, {**content, _SUM: digest(storage.json_text(content).encode())})
+    file_formats.write_json(
+        folder / measurement.file, {**content, _SUM: digest(file_formats.json_text(content).encode())}
+    )
 
 
 def _here() -> dict[str, Any]:
@@ -263,7 +265,7 @@ def _environment(ended: Outcome, folder: Path) -> dict[str, Any] | None:
     """Where a run was made, which some in an archive do not tell; None where there is no run."""
     path = folder / "environment.json"
     if path.exists():
-        return storage.read_json(path, dict)
+        return file_formats.read_json(path, dict)
     return None if ended.result is None else ended.result.get("environment", {})
 
 

@@ -29,6 +29,6 @@ if __name__ == "__main__":
     measured = {"seconds": cap, "seed": seed, "evaluate_every": 5, "threads": 1}  # measuring
     with tempfile.TemporaryDirectory() as folder:
         train(make_settings("poisson_dudx:poisson", "cpu", **measured), f"{folder}/run")
-        rows = lab.storage.read_table(Path(folder) / "run" / "metrics.csv")  # measuring
+        rows = lab.file_formats.read_table(Path(folder) / "run" / "metrics.csv")  # measuring
     curve = [[float(row["cpu_seconds"]), float(row["l2_relative"])] for row in rows if row["l2_relative"]]  # measuring
-    lab.storage.write_json(Path(os.environ["OUT"]), {"cap": cap, "curve": curve})  # measuring
+    lab.file_formats.write_json(Path(os.environ["OUT"]), {"cap": cap, "curve": curve})  # measuring

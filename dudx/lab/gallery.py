@@ -19,8 +19,8 @@ from types import ModuleType
 from typing import Any
 
 from dudx.errors import DudxError, InputError
-from dudx.lab import storage
-from dudx.lab.lookup import said
+from dudx.lab import file_formats
+from dudx.lab.named_objects import said
 from dudx.lab.problems import Problem
 from dudx.lab.run.metrics import percent
 from dudx.lab.solving.solver import solve
@@ -58,20 +58,20 @@ def run(
     there = names_in(folder)
     if strangers := [name for name in names if name not in there]:
         raise InputError(f"There is no {strangers[0]!r} in the gallery; there are {', '.join(there)}.")
-    storage.make_folder(out)
+    file_formats.make_folder(out)
     limit, settings = PROFILES[profile]
     given = limit if minutes is None else minutes
     for name in names or there:
         place = out / f"{name}.json"
         # What had less time is solved again.
-        if place.exists() and storage.read_json(place, dict)["minutes"] >= given:
+        if place.exists() and file_formats.read_json(place, dict)["minutes"] >= given:
             continue
         told(f"== {name}")
         row = _row(name, folder, out, given, settings)
         if row is None:
             told(f"{name} was interrupted; the same command goes on with it.")
             break
-        storage.write_text(place, storage.json_text(row))
+        file_formats.write_text(place, file_formats.json_text(row))
         told(_line(row))
         write_table(folder, out)
     return write_table(folder, out)
@@ -152,7 +152,7 @@ def _line(row: dict[str, Any]) -> str:
 
 def write_table(folder: Path, out: Path) -> list[dict[str, Any]]:
     """Write the table of all results that there are; its rows."""
-    rows = [storage.read_json(out / f"{n}.json", dict) for n in names_in(folder) if (out / f"{n}.json").exists()]
+    rows = [file_formats.read_json(out / f"{n}.json", dict) for n in names_in(folder) if (out / f"{n}.json").exists()]
     notes = _notes(folder)
     lines = [
         "| problem | relative L2 error | estimated without the reference | CPU seconds | lines | |",
@@ -170,7 +170,7 @@ def write_table(folder: Path, out: Path) -> list[dict[str, Any]]:
         *lines,
         "",
     ]
-    storage.write_text(out / _TABLE, "\n".join(text))
+    file_formats.write_text(out / _TABLE, "\n".join(text))
     return rows
 
 

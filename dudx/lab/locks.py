@@ -12,7 +12,7 @@ from pathlib import Path
 from filelock import FileLock, Timeout
 
 from dudx.errors import InputError
-from dudx.lab.files import StorageError
+from dudx.lab.atomic_files import StorageError
 
 
 class LockedError(InputError):

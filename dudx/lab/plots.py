@@ -17,7 +17,7 @@ from matplotlib.mathtext import MathTextParser
 from matplotlib.tri import Triangulation
 
 from dudx.errors import InputError
-from dudx.lab import storage
+from dudx.lab import file_formats
 from dudx.lab.problems import Problem, problems
 from dudx.lab.problems import problem as problem_named
 from dudx.lab.problems.geometry import Cylinder, Domain
@@ -48,7 +48,7 @@ def figure(path: Path, columns: int, size: tuple[float, float]) -> Iterator[Sequ
     with mpl.rc_context(STYLE):
         drawn = Figure(figsize=size, layout="constrained")
         yield np.atleast_1d(drawn.subplots(1, columns)).tolist()
-        with storage.atomic(path) as temporary:
+        with file_formats.atomic(path) as temporary:
             drawn.savefig(temporary, format=path.suffix.removeprefix("."))
 
 
@@ -90,7 +90,7 @@ def draw(folder: Path, problem: Problem | None, name: str) -> list[Path]:
 
 def _prediction(path: Path, problem: Problem) -> dict[str, np.ndarray]:
     """The arrays of a prediction, if they are what can be drawn."""
-    found = storage.read_arrays(path)
+    found = file_formats.read_arrays(path)
     names = ("points", "prediction", "reference")
     fault = next((f"there is no array {name!r}" for name in names if name not in found), None)
     if fault is None:
@@ -107,7 +107,7 @@ def _prediction(path: Path, problem: Problem) -> dict[str, np.ndarray]:
             if fault:
                 break
     if fault:
-        raise storage.DamagedError(f"{str(path)!r} is damaged: {fault}.")
+        raise file_formats.DamagedError(f"{str(path)!r} is damaged: {fault}.")
     return {name: found[name] for name in names}
 
 
@@ -118,11 +118,11 @@ def _metrics(folder: Path) -> list[dict[str, str]]:
     columns = list(rows[0]) if rows else path.read_text(encoding="utf-8").strip().split(",")
     for name in ("epoch", "loss", "learning_rate", *SCORES):
         if name not in columns:
-            raise storage.DamagedError(f"{str(path)!r} is damaged: it has no column {name!r}.")
+            raise file_formats.DamagedError(f"{str(path)!r} is damaged: it has no column {name!r}.")
     for line, row in enumerate(rows, 2):
         for name, value in row.items():
             if name != "step" and not _is_number(value) and (value or name in ("epoch", "loss")):
-                raise storage.DamagedError(f"{str(path)!r} is damaged: {name} is {value!r} in row {line}.")
+                raise file_formats.DamagedError(f"{str(path)!r} is damaged: {name} is {value!r} in row {line}.")
     return rows
 
 

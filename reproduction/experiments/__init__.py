@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from functools import cache
 
-from dudx.lab.lookup import held_in
+from dudx.lab.named_objects import held_in
 from reproduction.experiments.base import Experiment
 
 __all__ = ["Experiment", "experiments"]

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from dudx.errors import InputError
-from dudx.lab import storage
+from dudx.lab import file_formats
 
 CONFIGS, ENVIRONMENT = "configs.json", "environment.json"
 
@@ -39,7 +39,7 @@ class Data:
         path = self.folder / name
         if not path.exists():
             raise InputError(f"There is no file {str(path)!r}; run the experiment again to collect it.")
-        rows: list[dict[str, Any]] = list(storage.read_table(path))
+        rows: list[dict[str, Any]] = list(file_formats.read_table(path))
         if not rows:
             raise InputError(f"{str(path)!r} is damaged: it has no rows.")
         for line, row in enumerate(rows, 2):
@@ -55,7 +55,7 @@ class Data:
 
     def arrays(self, name: str, keys: Iterable[str]) -> dict[str, np.ndarray]:
         """The arrays of an npz file."""
-        found = storage.read_arrays(self.folder / name)
+        found = file_formats.read_arrays(self.folder / name)
         for key in keys:
             if key not in found:
                 raise InputError(f"{str(self.folder / name)!r} is damaged: it has no array {key!r}.")
@@ -71,7 +71,7 @@ class Data:
 
 
 def _dictionaries(path: Path) -> dict[str, dict[str, Any]]:
-    found = storage.read_json(path)
+    found = file_formats.read_json(path)
     if not isinstance(found, dict) or not all(isinstance(value, dict) for value in found.values()):
         raise InputError(f"{str(path)!r} is damaged: it should map names to settings.")
     return found
@@ -86,7 +86,7 @@ def write(path: Path, content: bytes) -> bool:
         if path.read_bytes() == content:
             return False
     path.parent.mkdir(parents=True, exist_ok=True)
-    with storage.atomic(path) as temporary:
+    with file_formats.atomic(path) as temporary:
         temporary.write_bytes(content)
     return True
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from dudx.lab import plots, storage
+from dudx.lab import file_formats, plots
 from dudx.lab.problems import problem
 from dudx.lab.sweep.sweep_run import Run
 from reproduction.experiments import trained
@@ -26,7 +26,7 @@ def _collect(found: Found) -> dict[str, CsvRows | NpzArrays]:
     files: dict[str, CsvRows | NpzArrays] = {trained.RUNS: trained.run_rows(found)}
     for outcome in found.outcomes:
         if (found.runs / outcome.name / "prediction.npz").exists():
-            files["solution.npz"] = storage.read_arrays(found.runs / outcome.name / "prediction.npz")
+            files["solution.npz"] = file_formats.read_arrays(found.runs / outcome.name / "prediction.npz")
     return files
 
 

@@ -12,7 +12,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import LogFormatter
 
-from dudx.lab import plots, storage
+from dudx.lab import file_formats, plots
 from dudx.lab.run.engine_table import engines_in_order
 
 #: Colours and markers of engines in the order of tables; the last one is for those of users.
@@ -31,7 +31,7 @@ def panels(path: Path, rows: int, columns: int, size: tuple[float, float]) -> It
     with mpl.rc_context(plots.STYLE):
         figure = Figure(figsize=size, layout="constrained")
         yield figure, figure.subplots(rows, columns, squeeze=False).tolist()
-        with storage.atomic(path) as temporary:
+        with file_formats.atomic(path) as temporary:
             figure.savefig(temporary, format="png")
 
 

@@ -9,7 +9,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_valida
 
 from dudx.diagnose.recommendation import compared_engines
 from dudx.errors import InputError
-from dudx.lab.lookup import look_up
+from dudx.lab.named_objects import look_up
 from dudx.lab.problems import problems
 from dudx.lab.run.engine_choice import engine_kind
 from dudx.lab.run.engine_table import in_table_order

@@ -10,7 +10,7 @@ import torch
 from commands import Said, call
 from typer.testing import CliRunner
 
-from dudx.lab import cli, make_settings, storage, train
+from dudx.lab import cli, file_formats, make_settings, train
 from dudx.lab.cli import app
 from dudx.lab.run.folder import settings_of
 from dudx.lab.run.settings import Settings
@@ -28,7 +28,7 @@ def test_train_prints_the_error_and_leaves_pictures(dudx: Callable[..., Said], t
     code, out, said = dudx("train", "burgers", *options.split(), "--out", str(tmp_path / "run"))
     assert code == 0, said
     assert "relative L2" in out
-    result = storage.read_json(tmp_path / "run" / "result.json")
+    result = file_formats.read_json(tmp_path / "run" / "result.json")
     assert (result["engine"], result["epochs"], result["seed"]) == ("efd", 6, 3)
     for name in ("solution.png", "training.png", "calibration.png"):
         assert (tmp_path / "run" / name).read_bytes().startswith(b"\x89PNG")
@@ -116,7 +116,7 @@ def test_a_file_of_the_benchmark_suite_is_scored_in_addition(dudx: Callable[...,
     options = ["--profile", "smoke", "--epochs", "2", "--reference", str(data), "--out", str(tmp_path / "r")]
     code, _, said = dudx("train", "burgers", *options)
     assert code == 0, said
-    scores = storage.read_json(tmp_path / "r" / "result.json")["file_reference"]
+    scores = file_formats.read_json(tmp_path / "r" / "result.json")["file_reference"]
     assert set(scores) == {"l2_relative", "smape", "max_error"}
 
 

@@ -9,7 +9,7 @@ import pytest
 from commands import Said
 
 from dudx.errors import InputError
-from dudx.lab import make_settings, storage, train
+from dudx.lab import file_formats, make_settings, train
 from dudx.lab.run.metrics import percent
 from dudx.lab.sweep import comparison
 
@@ -36,7 +36,7 @@ def test_runs_are_told_apart_by_what_they_differ_in(runs: Path) -> None:
     headings, rows = comparison.table(found, keys)
     assert headings[:4] == ["problem", "engine", "width", "relative L2"]
     assert [row[:3] for row in rows] == [["poisson", "taylor", "4"], ["poisson", "taylor", "5"], ["poisson", "ad", "4"]]
-    errors = [storage.read_json(runs / "many" / f"5-{seed}" / "result.json")["l2_relative"] for seed in (0, 1)]
+    errors = [file_formats.read_json(runs / "many" / f"5-{seed}" / "result.json")["l2_relative"] for seed in (0, 1)]
     assert rows[1][3] == percent(statistics.median(errors))
     assert rows[1][4] == f"{percent(min(errors))} to {percent(max(errors))}"
     assert [row[-2:] for row in rows] == [["2", "-"], ["2", "-"], ["1", "-"]]
@@ -47,7 +47,7 @@ def test_a_run_that_was_stopped_is_counted_and_not_averaged(runs: Path, tmp_path
     (tmp_path / "stopped" / "result.json").unlink()
     found = comparison.found_in([runs / "one", tmp_path / "stopped"])
     (row,) = comparison.table(found, ["problem", "engine"])[1]
-    assert row[2] == percent(storage.read_json(runs / "one" / "result.json")["l2_relative"])
+    assert row[2] == percent(file_formats.read_json(runs / "one" / "result.json")["l2_relative"])
     assert row[-2:] == ["1", "1 interrupted"]
 
 

@@ -11,7 +11,7 @@ from torch import nn
 import dudx
 from dudx import CoupledModelError, PerSampleAD
 from dudx.errors import InputError
-from dudx.lab import storage
+from dudx.lab import file_formats
 from dudx.lab.problems import problem
 from dudx.lab.run.networks import networks
 from dudx.lab.run.settings import make_settings
@@ -128,12 +128,12 @@ def test_a_run_of_a_coupled_network_resumes_bit_for_bit(network: str, way: str, 
     whole, half = tmp_path / "whole", tmp_path / "half"
 
     def copied() -> None:
-        if storage.read_checkpoint(whole / "checkpoint.pt")["loop"]["epoch"] == 5:
+        if file_formats.read_checkpoint(whole / "checkpoint.pt")["loop"]["epoch"] == 5:
             shutil.copytree(whole, half)  # as a kill would have left it
 
     assert train(settings, whole, saved=copied)["status"] == "finished"
     assert train(settings, half, resume=True)["status"] == "finished"
-    first, second = (storage.read_checkpoint(folder / "checkpoint.pt")["model"] for folder in (whole, half))
+    first, second = (file_formats.read_checkpoint(folder / "checkpoint.pt")["model"] for folder in (whole, half))
     assert all(torch.equal(first[key], second[key]) for key in first)
 
 

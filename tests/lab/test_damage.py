@@ -11,8 +11,8 @@ from damage import USES, Workshop, told
 from matplotlib.figure import Figure
 
 from dudx.errors import InputError
-from dudx.lab import plots, storage, train
-from dudx.lab.files import SUMS
+from dudx.lab import file_formats, plots, train
+from dudx.lab.atomic_files import SUMS
 from dudx.lab.problems import problem
 from dudx.lab.run import training
 from dudx.lab.run.engine_table import engine_label
@@ -46,13 +46,13 @@ def test_checkpoints_that_hold_something_odd(workshop: Workshop) -> None:
 def test_every_bit_of_a_small_checkpoint_counts(tmp_path: Path) -> None:
     """What torch reads is what was written, whichever bit is flipped: all is refused, or the tensors are the same."""
     path = tmp_path / "checkpoint.pt"
-    storage.write_checkpoint(path, {"w": torch.arange(4.0), "epoch": 3})
+    file_formats.write_checkpoint(path, {"w": torch.arange(4.0), "epoch": 3})
     content = path.read_bytes()
     refused = 0
     for at in range(0, len(content), 3):
         path.write_bytes(content[:at] + bytes([content[at] ^ (1 << at % 8)]) + content[at + 1 :])
         try:
-            found = storage.read_checkpoint(path)
+            found = file_formats.read_checkpoint(path)
         except InputError:
             refused += 1
         else:
@@ -66,28 +66,28 @@ def test_runs_without_sums_are_read_and_resumed(workshop: Workshop, tmp_path: Pa
     folder = tmp_path / "old"
     shutil.copytree(workshop.runs["killed"], folder)
     (folder / SUMS).unlink()
-    content = storage.read_checkpoint(folder / "checkpoint.pt")
+    content = file_formats.read_checkpoint(folder / "checkpoint.pt")
     records = content["records"]
     content["records"] = {
         "rows": records["table"]["rows"],
         "recent": records["recent"],
         "calibrations": records["calibrations"],
     }
-    storage.write_checkpoint(folder / "checkpoint.pt", {"epoch": 4})  # the first ones were laid out otherwise
+    file_formats.write_checkpoint(folder / "checkpoint.pt", {"epoch": 4})  # the first ones were laid out otherwise
     assert plots.plot_run(folder)
-    storage.write_checkpoint(folder / "checkpoint.pt", content)
+    file_formats.write_checkpoint(folder / "checkpoint.pt", content)
     assert plots.plot_run(folder)
     assert train(workshop.settings, folder, resume=True)["status"] == "finished"
-    rows = [storage.read_table(place / "metrics.csv") for place in (folder, workshop.runs["ended"])]
+    rows = [file_formats.read_table(place / "metrics.csv") for place in (folder, workshop.runs["ended"])]
     assert [row["loss"] for row in rows[0]] == [row["loss"] for row in rows[1]]
 
 
 def test_an_old_table_that_lost_rows_is_not_resumed(workshop: Workshop, tmp_path: Path) -> None:
     folder = tmp_path / "old"
     shutil.copytree(workshop.runs["killed"], folder)
-    content = storage.read_checkpoint(folder / "checkpoint.pt")
+    content = file_formats.read_checkpoint(folder / "checkpoint.pt")
     content["records"] = {**content["records"], "table": {"rows": content["records"]["table"]["rows"]}}
-    storage.write_checkpoint(folder / "checkpoint.pt", content)
+    file_formats.write_checkpoint(folder / "checkpoint.pt", content)
     lines = (folder / "metrics.csv").read_bytes().splitlines(keepends=True)
     (folder / "metrics.csv").write_bytes(b"".join(lines[:2]))
     with pytest.raises(InputError, match=r"metrics\.csv' is damaged: 1 of its \d rows are left"):

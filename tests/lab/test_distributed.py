@@ -14,7 +14,7 @@ import pytest
 import torch
 
 from dudx.errors import InputError
-from dudx.lab import storage, train
+from dudx.lab import file_formats, train
 from dudx.lab.problems import problem
 from dudx.lab.run import distributed
 from dudx.lab.run.distributed import first, launched
@@ -150,7 +150,7 @@ def test_torchrun_goes_on_with_a_run_and_ends_where_one_process_does(tmp_path: P
     train(settings, tmp_path / "one")
 
     def stop_at_the_first() -> None:
-        if storage.read_checkpoint(tmp_path / "two" / "checkpoint.pt")["loop"]["epoch"] == 5:
+        if file_formats.read_checkpoint(tmp_path / "two" / "checkpoint.pt")["loop"]["epoch"] == 5:
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
@@ -166,12 +166,12 @@ def test_torchrun_goes_on_with_a_run_and_ends_where_one_process_does(tmp_path: P
     assert done.returncode == 0, done.stderr
     assert done.stdout.count("relative L2") == 1
     assert done.stderr.count("epoch 55/55") == 1
-    one, two = (storage.read_checkpoint(tmp_path / run / "checkpoint.pt")["model"] for run in ("one", "two"))
+    one, two = (file_formats.read_checkpoint(tmp_path / run / "checkpoint.pt")["model"] for run in ("one", "two"))
     # Single precision, and differences that multiply rounding by a thousand.
     for name, values in one.items():
         assert (values - two[name]).norm() <= 1e-4 * values.norm()
     assert any(not torch.equal(one[name], two[name]) for name in one)  # it was another computation
-    rows = [storage.read_table(tmp_path / run / "metrics.csv") for run in ("one", "two")]
+    rows = [file_formats.read_table(tmp_path / run / "metrics.csv") for run in ("one", "two")]
     assert [row["epoch"] for row in rows[0]] == [row["epoch"] for row in rows[1]]
 
 
@@ -191,7 +191,7 @@ def test_second_order_by_two_processes_is_that_of_one(tmp_path: Path) -> None:
     arguments = ["-m", "dudx.lab.cli", "train", "burgers", "--profile", "smoke", *given, "--out", str(tmp_path / "two")]
     codes, said = two_processes(*arguments)
     assert codes == [0, 0], said
-    one, two = (storage.read_table(tmp_path / run / "metrics.csv") for run in ("one", "two"))
+    one, two = (file_formats.read_table(tmp_path / run / "metrics.csv") for run in ("one", "two"))
     for mine, theirs in zip(one, two, strict=True):
         # Sums in another order, whose last digits a dozen steps have multiplied.
         for key in ("loss", "pde", "initial", "boundary"):

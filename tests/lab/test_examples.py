@@ -22,7 +22,7 @@ def test_the_engine_of_ones_own_agrees_and_refuses(script: Callable[..., str]) -
 
 
 def test_the_engine_of_ones_own_trains(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from dudx.lab import make_settings, storage, train
+    from dudx.lab import file_formats, make_settings, train
 
     monkeypatch.syspath_prepend(str(EXAMPLES))
     ends = []
@@ -30,7 +30,7 @@ def test_the_engine_of_ones_own_trains(tmp_path: Path, monkeypatch: pytest.Monke
         settings = make_settings("custom_engine:transport", "smoke", engine=engine, dtype="float64")
         result = train(settings, tmp_path / engine.replace(":", "-"))
         assert (result["status"], result["step"]) == ("finished", None)
-        ends.append(storage.read_checkpoint(tmp_path / engine.replace(":", "-") / "checkpoint.pt")["model"])
+        ends.append(file_formats.read_checkpoint(tmp_path / engine.replace(":", "-") / "checkpoint.pt")["model"])
     for name, weights in ends[0].items():  # both exact to rounding, which twenty steps of Adam hardly multiply
         assert torch.allclose(weights, ends[1][name], rtol=1e-8, atol=1e-10)
 

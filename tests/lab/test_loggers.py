@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from dudx.errors import InputError
-from dudx.lab import make_settings, storage, train
+from dudx.lab import file_formats, make_settings, train
 from dudx.lab.run.loggers import loggers
 
 TINY = {"width": 4, "depth": 1, "batch": 16, "boundary_batch": 8, "epochs": 4, "log_every": 2, "optimizer": "adam"}
@@ -31,7 +31,7 @@ class Memory:
 
 def trained(folder: Path, **options: Any) -> list[dict[str, str]]:
     train(make_settings("poisson", "smoke", **TINY, **options), folder)
-    return storage.read_table(folder / "metrics.csv")
+    return file_formats.read_table(folder / "metrics.csv")
 
 
 def test_one_of_your_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -15,7 +15,7 @@ from sweeps import wait_until
 
 from dudx.engines import engines
 from dudx.errors import InputError
-from dudx.lab import cli, make_settings, storage, train
+from dudx.lab import cli, file_formats, make_settings, train
 from dudx.lab.run.engine_table import engine_label
 from dudx.lab.run.settings import Settings
 
@@ -109,12 +109,12 @@ def test_an_engine_of_ones_own_with_state_is_killed_and_resumes_bit_for_bit(own:
     wait_for_epoch(tmp_path / "killed", 10)
     process.kill()
     process.communicate()
-    state = storage.read_checkpoint(tmp_path / "killed" / "checkpoint.pt")["loop"]["engine"]
+    state = file_formats.read_checkpoint(tmp_path / "killed" / "checkpoint.pt")["loop"]["engine"]
     assert state.keys() == {"step", "looks", "level"}
     assert 2 <= state["looks"] < 10
     train(settings, tmp_path / "killed", resume=True)
     assert_resumed_bit_for_bit(tmp_path / "whole", tmp_path / "killed")
-    ends = [storage.read_checkpoint(tmp_path / f / "checkpoint.pt")["loop"]["engine"] for f in ("whole", "killed")]
+    ends = [file_formats.read_checkpoint(tmp_path / f / "checkpoint.pt")["loop"]["engine"] for f in ("whole", "killed")]
     assert ends[0] == ends[1]
     assert ends[0]["looks"] == 10
     assert result["step"] == f"{ends[0]['step']:.2e}"
@@ -165,10 +165,10 @@ def test_control_c_finishes_the_epoch_and_loses_nothing(tmp_path: Path) -> None:
     process.send_signal(signal.SIGINT)
     process.communicate()
     assert process.returncode == 7
-    result = storage.read_json(tmp_path / "run" / "result.json")
+    result = file_formats.read_json(tmp_path / "run" / "result.json")
     assert result["status"] == "interrupted"
     assert 0 < result["epochs"] < 20
-    assert storage.read_checkpoint(tmp_path / "run" / "checkpoint.pt")["loop"]["epoch"] == result["epochs"]
+    assert file_formats.read_checkpoint(tmp_path / "run" / "checkpoint.pt")["loop"]["epoch"] == result["epochs"]
     train(settings, tmp_path / "run", resume=True)
     train(settings, tmp_path / "whole")
     assert same(parameters(tmp_path / "whole"), parameters(tmp_path / "run"))

@@ -9,7 +9,7 @@ import pytest
 from sweeps import assert_same, epoch
 
 from dudx.errors import InputError
-from dudx.lab import storage, train
+from dudx.lab import file_formats, train
 from dudx.lab.locks import LockedError, locked
 from dudx.lab.run import training
 from dudx.lab.run.folder import LOCK, begin_run, packed, stored_settings, unpack
@@ -24,7 +24,7 @@ def test_the_state_of_a_folder(tmp_path: Path) -> None:
     folder = tmp_path / "run"
     assert (outcome(run, folder).status, outcome(run, folder).reason) == ("interrupted", "not begun")
     folder.mkdir()
-    storage.write_text(folder / "config.toml", to_toml(run.settings))  # and killed before the first checkpoint
+    file_formats.write_text(folder / "config.toml", to_toml(run.settings))  # and killed before the first checkpoint
     (folder / ".checkpoint.pt.4711").write_bytes(b"half a file")
     assert (outcome(run, folder).status, outcome(run, folder).reason) == ("interrupted", "stopped")
     assert execute(run, folder).status == "finished"
@@ -121,8 +121,8 @@ def test_a_run_that_fails_in_its_first_step_leaves_no_folder(tmp_path: Path, mon
 
 def test_a_run_of_an_earlier_version_is_read_if_its_retired_settings_had_the_only_value_left(tmp_path: Path) -> None:
     settings = make_settings("burgers", "smoke", threads=1)
-    storage.write_text(tmp_path / "config.toml", to_toml(settings) + "members = 1\n")
+    file_formats.write_text(tmp_path / "config.toml", to_toml(settings) + "members = 1\n")
     assert stored_settings(tmp_path) == settings
-    storage.write_text(tmp_path / "config.toml", to_toml(settings) + "members = 8\n")
+    file_formats.write_text(tmp_path / "config.toml", to_toml(settings) + "members = 8\n")
     with pytest.raises(InputError, match="members = 8 is not right: there is no such setting"):
         stored_settings(tmp_path)

@@ -13,7 +13,7 @@ from resuming import assert_resumed_bit_for_bit, killed_at
 
 import dudx
 from dudx.errors import InputError
-from dudx.lab import make_settings, storage, train
+from dudx.lab import file_formats, make_settings, train
 from dudx.lab.problems import problem
 from dudx.lab.run.least_squares import LeastSquaresPhase
 from dudx.lab.run.settings import Settings
@@ -31,7 +31,7 @@ def small(name: str = "burgers", **options: object) -> Settings:
 @pytest.mark.parametrize("engine", ["ad", "fd", "efd", "sfd", "taylor", "per-sample"])
 def test_every_engine_lowers_the_loss_by_terms(engine: str, tmp_path: Path) -> None:
     result = train(small(engine=engine, epochs=8, resample=100), tmp_path / "run")
-    rows = storage.read_table(tmp_path / "run" / "metrics.csv")
+    rows = file_formats.read_table(tmp_path / "run" / "metrics.csv")
     assert (result["status"], result["stopped"]) == ("finished", "epochs")
     assert result["loss"] < 0.3 * float(rows[0]["loss"])
     assert float(rows[-1]["damping"]) > 0
@@ -173,7 +173,7 @@ def test_a_budget_of_seconds_ends_a_run(tmp_path: Path) -> None:
     result = train(small(engine="taylor", epochs=10**6, seconds=0.2), tmp_path / "run")
     assert result["stopped"] == "seconds"
     assert 0.2 <= result["cpu_seconds"] < 20
-    last = storage.read_table(tmp_path / "run" / "metrics.csv")[-1]
+    last = file_formats.read_table(tmp_path / "run" / "metrics.csv")[-1]
     assert float(last["cpu_seconds"]) == pytest.approx(result["cpu_seconds"], abs=2e-3)
     assert last["l2_relative"]
 

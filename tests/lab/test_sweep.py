@@ -19,7 +19,7 @@ import pytest
 from sweeps import assert_same, control_c_when, epoch, wait_until
 
 from dudx.errors import InputError
-from dudx.lab import cli, storage, sweep, train
+from dudx.lab import cli, file_formats, sweep, train
 from dudx.lab.run.settings import make_settings, parsed
 from dudx.lab.sweep import Run, grid, local_workers, run_sweep, sweep_table
 from dudx.lab.sweep.sweep_run import Outcome, Work, execute, write_death
@@ -250,7 +250,7 @@ def test_what_failed_is_counted_and_shown_and_tried_again(
     rows = read_csv(out)
     assert [row["status"] for row in rows] == ["finished", "diverged", "failed", "diverged"]
     assert [row["problem"] for row in rows] == ["burgers"] * 2 + ["mischief:crashing"] * 2
-    assert float(rows[0]["l2_relative"]) == storage.read_json(out / rows[0]["name"] / "result.json")["l2_relative"]
+    assert float(rows[0]["l2_relative"]) == file_formats.read_json(out / rows[0]["name"] / "result.json")["l2_relative"]
     assert (rows[0]["seed"], rows[0]["epochs"], rows[2]["reason"]) == ("0", "20", "ValueError: the sky fell")
     assert re.search(r"mischief:crashing +│ sfd +│ 10.0 +│ +- │ +- │ +0 │ +0 │ +1 │", said.out)
     assert re.search(r"burgers +│ sfd +│ 10.0 +│ +89.39 % │ .*│ +1 │ +0 │ +0 │", said.out)
@@ -329,7 +329,7 @@ def test_stopped_and_killed_a_sweep_ends_with_the_numbers_of_an_undisturbed_one(
     assert [row["reason"] for row in read_csv(out)] == ["stopped", "not begun"]
     assert [row["status"] for row in read_csv(out)] == ["interrupted"] * 2
     reached = epoch(first)
-    assert reached == storage.read_json(first / "result.json")["epochs"] < 20
+    assert reached == file_formats.read_json(first / "result.json")["epochs"] < 20
     assert not (out / "sweep.lock").exists()
 
     driver = subprocess.Popen(

@@ -12,7 +12,7 @@ import pytest
 import torch
 
 from dudx.errors import CompilationWarning, InputError
-from dudx.lab import make_settings, storage, train
+from dudx.lab import file_formats, make_settings, train
 from dudx.lab.locks import LockedError, locked
 from dudx.lab.problems import problem, problems
 from dudx.lab.run.folder import LOCK
@@ -21,7 +21,7 @@ from dudx.lab.run.trainer import Trainer
 
 
 def parameters(folder: Path) -> dict[str, torch.Tensor]:
-    return storage.read_checkpoint(folder / "checkpoint.pt")["model"]
+    return file_formats.read_checkpoint(folder / "checkpoint.pt")["model"]
 
 
 def same(a: dict[str, torch.Tensor], b: dict[str, torch.Tensor]) -> bool:
@@ -38,11 +38,11 @@ def test_a_run_leaves_everything_it_promises(name: str, tmp_path: Path) -> None:
     assert on_disk["problem"] == name
     assert on_disk["epochs"] == 20
     assert 0 < on_disk["l2_relative"] < 10
-    arrays = storage.read_arrays(tmp_path / "run" / "prediction.npz")
+    arrays = file_formats.read_arrays(tmp_path / "run" / "prediction.npz")
     assert arrays["prediction"].shape == arrays["reference"].shape == (len(arrays["points"]), 1)
     expected = np.linalg.norm(arrays["prediction"] - arrays["reference"]) / np.linalg.norm(arrays["reference"])
     assert on_disk["l2_relative"] == pytest.approx(float(expected), rel=1e-4)  # the arrays are single precision
-    rows = storage.read_table(tmp_path / "run" / "metrics.csv")
+    rows = file_formats.read_table(tmp_path / "run" / "metrics.csv")
     assert [int(row["epoch"]) for row in rows] == [1, 5, 10, 15, 20]
     calibrations = json.loads((tmp_path / "run" / "calibrations.json").read_text())
     assert {(c["epoch"], c["order"]) for c in calibrations} == {(e, o) for e in (0, 10) for o in (1, 2)}
@@ -55,7 +55,7 @@ def test_a_run_leaves_everything_it_promises(name: str, tmp_path: Path) -> None:
 def test_training_reduces_the_error(tmp_path: Path) -> None:
     options = {"engine": "fd", "width": 32, "epochs": 300, "batch": 256, "boundary_batch": 128, "evaluate_every": 100}
     result = train(make_settings("burgers", "smoke", **options), tmp_path / "run")
-    rows = storage.read_table(tmp_path / "run" / "metrics.csv")
+    rows = file_formats.read_table(tmp_path / "run" / "metrics.csv")
     assert float(rows[-1]["loss"]) < 0.2 * float(rows[0]["loss"])
     assert result["l2_relative"] < 0.5
 
@@ -204,23 +204,23 @@ def test_a_folder_is_trained_in_by_one_process(tmp_path: Path) -> None:
 def test_of_many_calibrations_only_the_best_steps_are_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("dudx.lab.run.records._WHOLE_CURVES", 4)
     train(make_settings("burgers", "smoke", engine="efd", recalibrate=2, epochs=6), tmp_path / "run")
-    kept = storage.read_json(tmp_path / "run" / "calibrations.json")
+    kept = file_formats.read_json(tmp_path / "run" / "calibrations.json")
     assert [len(search["steps"]) > 1 for search in kept] == [True] * 4 + [False] * 2
     assert all(search["steps"][int(np.argmin(search["rmse"]))] == search["step"] for search in kept)
 
 
 def test_a_full_disk_is_one_sentence_and_leaves_the_old_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = tmp_path / "checkpoint.pt"
-    storage.write_checkpoint(path, {"epoch": 1})
+    file_formats.write_checkpoint(path, {"epoch": 1})
 
     def full(*args: object) -> None:
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr(os, "fsync", full)
-    with pytest.raises(storage.StorageError, match="No space left on device; what was there before is unharmed"):
-        storage.write_checkpoint(path, {"epoch": 2})
+    with pytest.raises(file_formats.StorageError, match="No space left on device; what was there before is unharmed"):
+        file_formats.write_checkpoint(path, {"epoch": 2})
     monkeypatch.undo()
-    assert storage.read_checkpoint(path)["epoch"] == 1
+    assert file_formats.read_checkpoint(path)["epoch"] == 1
     assert [p.name for p in tmp_path.iterdir()] == ["checkpoint.pt"]
 
 
@@ -228,7 +228,7 @@ def test_a_checkpoint_never_unpickles_code(tmp_path: Path) -> None:
     path = tmp_path / "checkpoint.pt"
     torch.save({"epoch": os.system}, path)
     with pytest.raises(InputError, match="damaged"):
-        storage.read_checkpoint(path)
+        file_formats.read_checkpoint(path)
 
 
 def test_equal_settings_give_equal_parameters_and_another_seed_does_not(tmp_path: Path) -> None:

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from dudx.errors import InputError
-from dudx.lab import make_settings, storage, train
+from dudx.lab import file_formats, make_settings, train
 from dudx.lab.run.settings import Settings
 from dudx.lab.sweep.sweep_run import outcome
 from reproduction import runner
@@ -48,7 +48,7 @@ def test_a_file_of_options_alone_is_of_the_problem_and_profile_in_its_name(tmp_p
     """As the first of them are: of a budget of seconds, with Levenberg and Marquardt's method."""
     options = {"engine": "ad", "seed": 3, "seconds": 60.0, "epochs": 1000}
     content = {"settings": options, "status": "finished", "curve": [[1.0, 5, 0.5]]}
-    storage.write_json(tmp_path / "burgers-lm-ad-seed3.json", content)
+    file_formats.write_json(tmp_path / "burgers-lm-ad-seed3.json", content)
     assert Archive(tmp_path).path(make_settings("burgers", "cpu", **options)) is not None
     assert Archive(tmp_path).path(make_settings("burgers", "cpu", **{**options, "seconds": 61.0})) is None
 
@@ -82,8 +82,8 @@ def test_what_is_there_is_shown_and_the_rest_is_named(tmp_path: Path, monkeypatc
     for run in there:
         looks = [[None, 6, 0.25]]
         content = {"settings": run.settings.model_dump(exclude_none=True), "status": "finished", "l2_relative": 0.25}
-        storage.make_folder(tmp_path / "archive")
-        storage.write_json(tmp_path / "archive" / f"{run.name}.json", {**content, "epochs": 6, "curve": looks})
+        file_formats.make_folder(tmp_path / "archive")
+        file_formats.write_json(tmp_path / "archive" / f"{run.name}.json", {**content, "epochs": 6, "curve": looks})
     done = runner.reproduce([TABLE], smoke, tmp_path, shown=True)
     assert not done.incomplete
     text = (tmp_path / "tables" / "table-poisson.md").read_text(encoding="utf-8")

@@ -13,7 +13,7 @@ import pytest
 import torch
 from sweeps import control_c_when
 
-from dudx.lab import storage
+from dudx.lab import file_formats
 from dudx.lab.sweep import local_workers
 from dudx.lab.sweep.sweep_run import Outcome, Run, Work, execute
 from reproduction import program, runner
@@ -111,7 +111,7 @@ def test_every_seed_has_a_line_with_the_numbers_of_its_run(smoke: Path) -> None:
         (engine, seed) for engine in ("ad", "fd", "efd", "sfd", "taylor") for seed in "01"
     ]
     for row in rows:
-        result = storage.read_json(smoke / "runs" / row["name"] / "result.json")
+        result = file_formats.read_json(smoke / "runs" / row["name"] / "result.json")
         assert float(row["l2_relative"]) == result["l2_relative"]
         assert float(row["seconds"]) == result["seconds"]
     steps = read_csv(smoke / "data" / "table-burgers" / "steps.csv")
@@ -227,12 +227,12 @@ def test_only_a_missing_run_and_a_missing_measurement_are_done_again(
     monkeypatch.setattr(runner, "Measuring", Measured)
     run = EXPERIMENTS["fig-1"].runs(SMOKE)[0].name
     measurement = next(m for m in EXPERIMENTS["fig-4"].measurements(SMOKE) if m.name == "cost-mlp-fd-8")
-    before, errors = times(copied), storage.read_json(copied / "runs" / run / "result.json")["l2_relative"]
+    before, errors = times(copied), file_formats.read_json(copied / "runs" / run / "result.json")["l2_relative"]
     shutil.rmtree(copied / "runs" / run)
     (copied / "measurements" / measurement.file).unlink()
     runner.reproduce(EVERYTHING, SMOKE, copied)
     assert done == [run, measurement.function]
-    assert storage.read_json(copied / "runs" / run / "result.json")["l2_relative"] == errors
+    assert file_formats.read_json(copied / "runs" / run / "result.json")["l2_relative"] == errors
     redone = {name for name in changed(before, copied) if name.startswith(("runs", "measurements"))}
     assert {name.split("/")[1] for name in redone} == {run, measurement.file}
     assert "mlp,FD,8,ok,0.5,0.5,1,7.0," in (copied / "data/fig-4/cost.csv").read_text()

@@ -11,8 +11,8 @@ import torch
 from typer.testing import CliRunner
 
 from dudx.errors import InputError
-from dudx.lab import storage
-from dudx.lab.files import SUMS
+from dudx.lab import file_formats
+from dudx.lab.atomic_files import SUMS
 from dudx.lab.run.settings import make_settings
 from dudx.lab.run.training import train
 from reproduction import program, runner
@@ -96,7 +96,9 @@ def test_a_run_is_named_after_its_settings() -> None:
 def test_on_poisson_efd_is_fd_which_is_why_it_is_not_run_twice(tmp_path: Path) -> None:
     for engine in ("fd", "efd"):
         train(make_settings("poisson", "smoke", engine=engine), tmp_path / engine)
-    ours, theirs = (storage.read_checkpoint(tmp_path / engine / "checkpoint.pt")["model"] for engine in ("fd", "efd"))
+    ours, theirs = (
+        file_formats.read_checkpoint(tmp_path / engine / "checkpoint.pt")["model"] for engine in ("fd", "efd")
+    )
     assert all(torch.equal(ours[key], theirs[key]) for key in ours)
 
 

@@ -21,7 +21,7 @@ from typing import Any
 import torch
 
 from dudx.errors import DudxError
-from dudx.lab import make_settings, plots, storage, train
+from dudx.lab import file_formats, make_settings, plots, train
 from dudx.lab.run.settings import Settings
 from dudx.lab.run.trainer import Trainer
 from dudx.lab.sweep.sweep_run import Run, outcome
@@ -146,7 +146,7 @@ def odd_checkpoints(path: Path) -> dict[str, bytes]:
         (("model", "0.weight"), torch.zeros(2, 3)),
     ]
     for place, value in changes:
-        content = storage.read_checkpoint(path)
+        content = file_formats.read_checkpoint(path)
         inner: Any = content
         for key in place[:-1]:
             inner = inner[key]
@@ -169,8 +169,8 @@ def odd_checkpoints(path: Path) -> dict[str, bytes]:
 def _resumed(folder: Path, settings: Settings) -> Any:
     with contextlib.redirect_stderr(io.StringIO()), contextlib.redirect_stdout(io.StringIO()):
         result = train(settings, folder, resume=True)
-    rows = [{k: v for k, v in row.items() if k != "seconds"} for row in storage.read_table(folder / "metrics.csv")]
-    model = storage.read_checkpoint(folder / "checkpoint.pt")["model"]
+    rows = [{k: v for k, v in row.items() if k != "seconds"} for row in file_formats.read_table(folder / "metrics.csv")]
+    model = file_formats.read_checkpoint(folder / "checkpoint.pt")["model"]
     calibrations = json.loads((folder / "calibrations.json").read_text())
     numbers = {key: value for key, value in result.items() if key not in ("seconds", "compile_seconds")}
     return numbers, rows, calibrations, {key: value.tolist() for key, value in model.items()}

@@ -8,13 +8,13 @@ from pathlib import Path
 import pytest
 import torch
 
-from dudx.lab import storage, train
+from dudx.lab import file_formats, train
 from dudx.lab.run.settings import Settings
 from dudx.lab.run.trainer import Trainer
 
 
 def parameters(folder: Path) -> dict[str, torch.Tensor]:
-    return storage.read_checkpoint(folder / "checkpoint.pt")["model"]
+    return file_formats.read_checkpoint(folder / "checkpoint.pt")["model"]
 
 
 def same(a: dict[str, torch.Tensor], b: dict[str, torch.Tensor]) -> bool:
@@ -44,7 +44,7 @@ def assert_resumed_bit_for_bit(whole: Path, resumed: Path) -> None:
     assert same(parameters(whole), parameters(resumed))
     rows, calibrations = [], []
     for folder in (whole, resumed):
-        table = storage.read_table(folder / "metrics.csv")
+        table = file_formats.read_table(folder / "metrics.csv")
         rows.append([{key: value for key, value in row.items() if key != "seconds"} for row in table])
         calibrations.append(json.loads((folder / "calibrations.json").read_text()))
     assert rows[0] == rows[1]

@@ -12,7 +12,7 @@ from typing import Any
 
 import torch
 
-from dudx.lab import storage
+from dudx.lab import file_formats
 
 #: What depends on the clock or the name, and not on the numbers.
 OTHER = {"seconds", "cpu_seconds", "compile_seconds", "problem"}
@@ -20,21 +20,21 @@ OTHER = {"seconds", "cpu_seconds", "compile_seconds", "problem"}
 
 def assert_same(a: Path, b: Path) -> None:
     """Two runs found the same, bit for bit."""
-    ours, theirs = (storage.read_checkpoint(folder / "checkpoint.pt")["model"] for folder in (a, b))
+    ours, theirs = (file_formats.read_checkpoint(folder / "checkpoint.pt")["model"] for folder in (a, b))
     assert ours.keys() == theirs.keys()
     assert all(torch.equal(ours[key], theirs[key]) for key in ours)
     assert _numbers(a) == _numbers(b)
 
 
 def _numbers(folder: Path) -> list[dict[str, Any]]:
-    found = [storage.read_json(folder / "result.json"), *storage.read_table(folder / "metrics.csv")]
+    found = [file_formats.read_json(folder / "result.json"), *file_formats.read_table(folder / "metrics.csv")]
     return [{key: value for key, value in row.items() if key not in OTHER} for row in found]
 
 
 def epoch(folder: Path) -> int:
     """The epoch of a run's checkpoint, -1 before the first."""
     path = folder / "checkpoint.pt"
-    return storage.read_checkpoint(path)["loop"]["epoch"] if path.exists() else -1
+    return file_formats.read_checkpoint(path)["loop"]["epoch"] if path.exists() else -1
 
 
 def wait_until(condition: Callable[[], bool], what: str, seconds: float = 120) -> None:

@@ -28,7 +28,7 @@ import torch
 from sweeps import assert_same
 
 from dudx.backend.compiler import import_compiler
-from dudx.lab import make_settings, storage, train
+from dudx.lab import file_formats, make_settings, train
 from dudx.lab.run.settings import Settings
 from dudx.lab.sweep import grid, run_sweep
 
@@ -67,9 +67,9 @@ def sound(folder: Path) -> None:
     """Whatever moment it was, the folder says what it holds: every file that may be there can be read."""
     for name in ("result.json", "environment.json", "calibrations.json"):
         if (folder / name).exists():
-            storage.read_json(folder / name)
+            file_formats.read_json(folder / name)
     if (folder / "checkpoint.pt").exists():
-        storage.read_checkpoint(folder / "checkpoint.pt")
+        file_formats.read_checkpoint(folder / "checkpoint.pt")
 
 
 def kill_training(settings: Settings, folder: Path, whole: float, draw: random.Random, counts: Counter[str]) -> None:

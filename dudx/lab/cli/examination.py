@@ -13,7 +13,7 @@ from torch import nn
 from dudx.diagnose.explanation import Explanation, explain
 from dudx.diagnose.script_watch import Watch, watch
 from dudx.errors import DudxError, InputError, whole_number
-from dudx.lab.lookup import look_up, said
+from dudx.lab.named_objects import look_up, said
 from dudx.lab.run.networks import networks
 from dudx.lab.run.preflight import refuse_beyond_memory
 

@@ -59,9 +59,9 @@ def new(name: Annotated[str, typer.Argument(help="the name of the problem, and o
     path = Path(f"{name}.py")
     if path.exists():
         raise InputError(f"There is a file {str(path)!r} already; choose another name.")
-    from dudx.lab import storage
+    from dudx.lab import file_formats
 
-    storage.write_text(path, _FILE.format(name=name, title=name.replace("_", " ").capitalize()))
+    file_formats.write_text(path, _FILE.format(name=name, title=name.replace("_", " ").capitalize()))
     console.print(f"Written: {path}. Solve it by: dudx train {name}:problem --out runs/{name}")
 
 

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from functools import cache
 
 from dudx.errors import InputError
-from dudx.lab.lookup import held_in, look_up, made
+from dudx.lab.named_objects import held_in, look_up, made
 from dudx.lab.problems.default_device import refuse_another_default
 from dudx.lab.problems.problem import Condition, Problem
 

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from dudx.errors import InputError, first_line
-from dudx.lab.files import read_bytes
+from dudx.lab.atomic_files import read_bytes
 from dudx.lab.problems.boundary_pieces import Piece
 from dudx.lab.problems.geometry import Shape
 from dudx.lab.problems.surfaces import Numbers, Surface

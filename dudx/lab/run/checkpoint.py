@@ -11,7 +11,7 @@ import torch
 from torch import Generator, Tensor
 
 from dudx.errors import InputError, first_line
-from dudx.lab import storage
+from dudx.lab import file_formats
 
 FILE = "checkpoint.pt"
 
@@ -33,11 +33,11 @@ class Checkpoint:
     def save(self) -> None:
         """Write down the state of every part."""
         states = {name: dict(part.state_dict()) for name, part in self.parts.items()}
-        storage.write_checkpoint(self.path, {"problem": self.problem, **states})
+        file_formats.write_checkpoint(self.path, {"problem": self.problem, **states})
 
     def load(self) -> None:
         """Give every part the state it had when it was written down."""
-        content = storage.read_checkpoint(self.path)
+        content = file_formats.read_checkpoint(self.path)
         if content.get("problem") != self.problem:
             raise InputError(
                 f"The checkpoint is of the problem {content.get('problem')!r}, not {self.problem!r}; resume it in its "
@@ -51,7 +51,7 @@ class Checkpoint:
         except KeyError as error:
             raise InputError(f"The checkpoint does not fit the settings: it holds no {error}.") from error
         except (RuntimeError, ValueError, TypeError, AttributeError, IndexError) as error:
-            if isinstance(error, storage.DamagedError):  # of another file, which it names
+            if isinstance(error, file_formats.DamagedError):  # of another file, which it names
                 raise
             raise InputError(f"The checkpoint does not fit the settings: {first_line(error)}.") from error
 

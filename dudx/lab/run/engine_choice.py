@@ -13,7 +13,7 @@ from dudx.engines.coupled_automatic import CAN
 from dudx.engines.interface import Engine
 from dudx.engines.nodal.cloud import Cloud
 from dudx.errors import InputError
-from dudx.lab.lookup import look_up
+from dudx.lab.named_objects import look_up
 from dudx.lab.run.engine_table import engines_in_order
 
 #: Engines with which a training of thousands of steps gains by compilation, for `compile="auto"`.

@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import Any
 
 from dudx.errors import InputError
-from dudx.lab import storage
-from dudx.lab.files import SUMS, seal
+from dudx.lab import file_formats
+from dudx.lab.atomic_files import SUMS, seal
 from dudx.lab.run.checkpoint import FILE as CHECKPOINT
 from dudx.lab.run.environment import environment
 from dudx.lab.run.records import CALIBRATIONS, CONFIG, ENVIRONMENT, METRICS, RESULT, STARTED_WITH
@@ -21,8 +21,8 @@ LOCK = "run.lock"
 def begin_run(folder: Path, settings: Settings) -> None:
     """Write down what a run is started with and where, in a folder that is there and locked."""
     (folder / SUMS).unlink(missing_ok=True)  # of a run that was killed before its first checkpoint
-    storage.write_text(folder / CONFIG, to_toml(settings))
-    storage.write_json(folder / ENVIRONMENT, environment(settings.seed))
+    file_formats.write_text(folder / CONFIG, to_toml(settings))
+    file_formats.write_json(folder / ENVIRONMENT, environment(settings.seed))
     seal(folder, STARTED_WITH)
 
 
@@ -35,7 +35,7 @@ def abandon(folder: Path) -> None:
 def stored_settings(folder: Path, missing: str | None = None) -> Settings:
     """The settings in a run's folder."""
     path = folder / CONFIG
-    return from_toml(storage.read_text(path, missing), str(path))
+    return from_toml(file_formats.read_text(path, missing), str(path))
 
 
 def settings_of(folder: Path, options: Mapping[str, Any]) -> Settings:
@@ -62,9 +62,9 @@ def packed(folder: Path) -> dict[str, bytes]:
 def unpack(files: dict[str, bytes], folder: Path) -> None:
     """Write the files of a run; in the end the folder is as `packed` found it, and never claims more than it holds."""
     last = (CHECKPOINT, SUMS, RESULT, "error.txt")
-    storage.make_folder(folder)
+    file_formats.make_folder(folder)
     for name in ("error.txt", RESULT, SUMS):
         if name not in files or name == SUMS:  # old sums would not be those of the new files
             (folder / name).unlink(missing_ok=True)
     for name in sorted(files, key=lambda name: last.index(name) if name in last else -1):
-        storage.write_bytes(folder / name, files[name])
+        file_formats.write_bytes(folder / name, files[name])

@@ -11,7 +11,7 @@ from torch import Generator, Tensor, nn
 from torch.optim.lr_scheduler import CosineAnnealingLR, LambdaLR, LRScheduler
 
 from dudx.errors import InputError
-from dudx.lab.lookup import look_up, said
+from dudx.lab.named_objects import look_up, said
 from dudx.lab.run.checkpoint import Stateful
 from dudx.lab.run.objective import Part
 from dudx.lab.run.optimizers import optimizers

@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 from torch import Tensor, nn
 
-from dudx.lab import storage
-from dudx.lab.files import digest, seal, sealed
+from dudx.lab import file_formats
+from dudx.lab.atomic_files import digest, seal, sealed
 from dudx.lab.run import loggers
 from dudx.lab.run.checkpoint import FILE as CHECKPOINT
 from dudx.lab.run.metrics import percent
@@ -53,7 +53,7 @@ class Records:
         self.calibrations: list[dict[str, Any]] = []
         #: How much of the table a checkpoint has seen.
         self._seen: Mapping[str, Any] | None = None
-        self._table: storage.GrowingTable | None = None
+        self._table: file_formats.GrowingTable | None = None
         self._damped = damped
         named = [settings.loggers, "tensorboard" if settings.tensorboard else ""]
         self._loggers = loggers.made(",".join(named), folder, settings.model_dump())
@@ -65,7 +65,7 @@ class Records:
         columns = ["epoch", *self.losses, "learning_rate", *["damping"] * self._damped, "step", *SCORES, "seconds"]
         # A run that is not cut short by it has no use for it, and is the same wherever it runs.
         columns += ["cpu_seconds"] * (self.settings.seconds is not None) + list(self._unknowns)
-        self._table = storage.GrowingTable(self.folder / METRICS, columns, self._seen)
+        self._table = file_formats.GrowingTable(self.folder / METRICS, columns, self._seen)
 
     @property
     def unknowns(self) -> dict[str, float]:
@@ -123,7 +123,7 @@ class Records:
         """Write the prediction, and what came of the run, which is returned."""
         if arrays:
             single = {name: values.astype(np.float32) for name, values in arrays.items()}
-            storage.write_arrays(self.folder / PREDICTION, **single)
+            file_formats.write_arrays(self.folder / PREDICTION, **single)
         chosen = {key: getattr(self.settings, key) for key in _CHOSEN}
         result = {**chosen, **dict.fromkeys(SCORES), **scores, "loss": self.recent.get("loss"), **facts}
         result["calibrations"] = len(self.calibrations)
@@ -136,20 +136,20 @@ class Records:
 
     def _write_sealed(self, result: Mapping[str, Any]) -> None:
         """Write what came of the run, and the sums of all files that say it, so that they can be read with trust."""
-        content = storage.json_text(result).encode()
+        content = file_formats.json_text(result).encode()
         # The sums first: a result is never there without them.
         seal(self.folder, (*STARTED_WITH, METRICS, CALIBRATIONS, PREDICTION), coming={RESULT: content})
-        storage.write_bytes(self.folder / RESULT, content)
+        file_formats.write_bytes(self.folder / RESULT, content)
 
     # -- for a checkpoint ----------------------------------------------------------------------------------------
 
     def write_calibrations(self) -> None:
         """Write the curves of the calibrations, before a checkpoint refers to them."""
-        storage.write_text(self.folder / CALIBRATIONS, storage.json_text(self.calibrations))
+        file_formats.write_text(self.folder / CALIBRATIONS, file_formats.json_text(self.calibrations))
 
     def state_dict(self) -> dict[str, Any]:
         """What a checkpoint keeps: how much of the other files it has seen, and their sums."""
-        sum_ = digest(storage.json_text(self.calibrations).encode())
+        sum_ = digest(file_formats.json_text(self.calibrations).encode())
         table = {"rows": 0} if self._table is None else self._table.state
         curves = {"calibrations": len(self.calibrations), "calibrations_sha256": sum_}
         return {"table": table, "recent": dict(self.recent), **curves}
@@ -167,9 +167,9 @@ def read_result(folder: Path) -> dict[str, Any]:
     """What came of a run."""
     number = float | int | None
     fields = {"status": str, "epochs": int, "seconds": number, **dict.fromkeys(SCORES, number)}
-    found = storage.read_json(folder / RESULT, dict, fields)
+    found = file_formats.read_json(folder / RESULT, dict, fields)
     if found["status"] not in ("finished", "diverged", "interrupted"):
-        raise storage.DamagedError(f"{str(folder / RESULT)!r} is damaged: its status is {found['status']!r}.")
+        raise file_formats.DamagedError(f"{str(folder / RESULT)!r} is damaged: its status is {found['status']!r}.")
     return found
 
 
@@ -178,15 +178,15 @@ def read_metrics(folder: Path) -> list[dict[str, str]]:
     path = folder / METRICS
     known = _known(folder, path)
     if known is not None:
-        storage.refuse_changed(path, known["table"])
-    return storage.read_table(path)
+        file_formats.refuse_changed(path, known["table"])
+    return file_formats.read_table(path)
 
 
 def _known(folder: Path, path: Path) -> Mapping[str, Any] | None:
     """What the checkpoint of a run says of a file that has no sum yet."""
     if sealed(path) or not (folder / CHECKPOINT).exists():
         return None
-    known = storage.read_checkpoint(folder / CHECKPOINT).get("records")
+    known = file_formats.read_checkpoint(folder / CHECKPOINT).get("records")
     # Older ones say nothing of the other files, or only how long they are.
     return known if isinstance(known, Mapping) and isinstance(known.get("table"), Mapping) else None
 
@@ -202,16 +202,16 @@ def read_calibrations(folder: Path, seen: Mapping[str, Any] | None = None) -> li
     path = folder / CALIBRATIONS
     if seen is None and (known := _known(folder, path)) is not None:
         read_calibrations(folder, known)
-    found = storage.read_json(path, list, {**_SEARCH, "max_error": list[float]})
+    found = file_formats.read_json(path, list, {**_SEARCH, "max_error": list[float]})
     for search in found:
         if not search["steps"] or not len(search["steps"]) == len(search["rmse"]) == len(search["max_error"]):
-            raise storage.DamagedError(f"{str(path)!r} is damaged: a curve has not as many errors as steps.")
+            raise file_formats.DamagedError(f"{str(path)!r} is damaged: a curve has not as many errors as steps.")
     if seen is None:
         return found
     found = found[: seen["calibrations"]]
     expected = seen.get("calibrations_sha256")
-    if len(found) < seen["calibrations"] or expected not in (None, digest(storage.json_text(found).encode())):
-        raise storage.DamagedError(
+    if len(found) < seen["calibrations"] or expected not in (None, digest(file_formats.json_text(found).encode())):
+        raise file_formats.DamagedError(
             f"{str(path)!r} is damaged: it is not what the checkpoint has seen; take it from a copy, or start again in "
             "another folder."
         )

@@ -20,8 +20,8 @@ import tomli_w
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from dudx.errors import InputError
-from dudx.lab.files import read_text
-from dudx.lab.lookup import look_up
+from dudx.lab.atomic_files import read_text
+from dudx.lab.named_objects import look_up
 from dudx.lab.problems import Problem
 from dudx.lab.problems import problem as problem_named
 from dudx.lab.run.default_settings import chosen

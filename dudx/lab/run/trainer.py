@@ -14,7 +14,7 @@ from torch import Tensor, nn
 
 from dudx.engines.interface import state_of, with_state
 from dudx.errors import InputError
-from dudx.lab.lookup import look_up, said
+from dudx.lab.named_objects import look_up, said
 from dudx.lab.problems import Problem
 from dudx.lab.run.batches import Batches
 from dudx.lab.run.checkpoint import Checkpoint, RandomNumbers, Stateful, kept

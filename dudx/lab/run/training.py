@@ -12,8 +12,8 @@ import torch
 
 from dudx.backend.memory import keep_freed_memory
 from dudx.errors import InputError
-from dudx.lab import storage
-from dudx.lab.files import remove_unfinished
+from dudx.lab import file_formats
+from dudx.lab.atomic_files import remove_unfinished
 from dudx.lab.locks import locked
 from dudx.lab.problems import Problem
 from dudx.lab.problems import problem as problem_named
@@ -104,7 +104,7 @@ def _begun(folder: Path, settings: Settings, resume: bool) -> bool:
 def _place(folder: Path) -> Iterator[None]:
     """The folder, which is made; one that nothing came to stand in is removed again, with those made for it."""
     made = [place for place in (folder, *folder.parents) if not place.exists()]
-    storage.make_folder(folder)
+    file_formats.make_folder(folder)
     try:
         yield
     finally:

@@ -12,7 +12,7 @@ from functools import cache
 from typing import Any
 
 from dudx.errors import InputError
-from dudx.lab.lookup import held_in, look_up
+from dudx.lab.named_objects import held_in, look_up
 from dudx.lab.sampling.mixture import Mixture
 from dudx.lab.sampling.sampler import Sampling, SamplingContext
 

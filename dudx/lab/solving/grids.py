@@ -11,7 +11,7 @@ import numpy as np
 import torch
 
 from dudx.errors import InputError
-from dudx.lab import storage
+from dudx.lab import file_formats
 from dudx.lab.problems import Problem
 
 #: The largest number of points and of axes; further inputs are held at their middle.
@@ -82,7 +82,7 @@ class Grid:
         cells = lowest + np.array([np.ravel_multi_index(corner, shape) for corner in corners])
         inside = np.isfinite(np.stack(list(values.values()))).all(axis=0)
         mesh = meshio.Mesh(points, [(name, cells[inside[cells].all(axis=1)])], point_data=values)
-        with storage.atomic(place) as temporary:
+        with file_formats.atomic(place) as temporary:
             meshio.write(temporary, mesh, file_format=kind)
         return place
 

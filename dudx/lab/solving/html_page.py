@@ -16,7 +16,7 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 
 from dudx.errors import InputError
-from dudx.lab import storage
+from dudx.lab import file_formats
 from dudx.lab.plots import FIELD_MAP, STYLE, training_panels
 from dudx.lab.run.metrics import percent
 from dudx.lab.solving.grids import Solved, grid
@@ -47,7 +47,7 @@ def write_page(solution: Solved, path: Path, frames: int) -> Path:
     if solution.history:
         parts.append(_section("Training", _training(solution)))
     parts.append(f"<h2>Numbers</h2><table>{_rows(solution)}</table>")
-    storage.write_text(path, _PAGE.format(title=html.escape(problem.title), body="\n".join(parts)))
+    file_formats.write_text(path, _PAGE.format(title=html.escape(problem.title), body="\n".join(parts)))
     return path
 
 

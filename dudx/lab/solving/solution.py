@@ -14,7 +14,7 @@ from torch import nn
 
 from dudx.engines.taylor import Taylor
 from dudx.errors import InputError
-from dudx.lab import storage
+from dudx.lab import file_formats
 from dudx.lab.problems import Problem
 from dudx.lab.run.settings import Settings, to_toml
 from dudx.lab.solving.grids import Grid, grid
@@ -129,14 +129,14 @@ class Solution:
     def save(self, folder: str | Path) -> Path:
         """Keep everything in a folder: the network, arrays on a grid, numbers, settings, a picture."""
         place = Path(folder)
-        storage.make_folder(place)
+        file_formats.make_folder(place)
         if self._folder is not None and self._folder.exists() and self._folder.resolve() != place.resolve():
             shutil.copytree(self._folder, place, dirs_exist_ok=True)
-        with storage.atomic(place / "network.pt") as temporary:
+        with file_formats.atomic(place / "network.pt") as temporary:
             torch.save(self.network.state_dict(), temporary)
-        storage.write_text(place / "settings.toml", to_toml(self.settings))
-        storage.write_text(place / "solution.json", storage.json_text(self.result))
+        file_formats.write_text(place / "settings.toml", to_toml(self.settings))
+        file_formats.write_text(place / "solution.json", file_formats.json_text(self.result))
         found = self.grid(41 if len(self.problem.inputs) > 2 else 201)
-        storage.write_arrays(place / "solution.npz", **found.arrays())
+        file_formats.write_arrays(place / "solution.npz", **found.arrays())
         self.plot(place / "solution.png")
         return place

@@ -11,7 +11,7 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from dudx.lab import storage
+from dudx.lab import file_formats
 from dudx.lab.plots import COLOURS, ERROR_MAP, FIELD_MAP, STYLE, check_picture
 from dudx.lab.run.metrics import percent
 from dudx.lab.solving.grids import Grid, Solved, grid, inside_domain
@@ -34,7 +34,7 @@ def picture(solution: Solved, path: Path | None, reference: Reference | None = N
         shown = curve_panels(axes[0], solution, reference) if one else map_panels(axes, solution, reference)
         figure.suptitle(f"{problem.title}{shown}")
         if path is not None:
-            with storage.atomic(path) as temporary:
+            with file_formats.atomic(path) as temporary:
                 figure.savefig(temporary, format=path.suffix.removeprefix("."))
     return figure
 

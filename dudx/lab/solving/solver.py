@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from dudx.errors import InputError, ModelError
-from dudx.lab.lookup import said
+from dudx.lab.named_objects import said
 from dudx.lab.problems import Problem
 from dudx.lab.run.default_settings import chosen
 from dudx.lab.run.metrics import percent

@@ -12,7 +12,7 @@ import torch
 from numpy.typing import ArrayLike
 
 from dudx.errors import InputError
-from dudx.lab.lookup import said
+from dudx.lab.named_objects import said
 from dudx.lab.problems import Problem
 from dudx.lab.problems.conditions.variables import POINTS_ARGUMENT, argument_names
 

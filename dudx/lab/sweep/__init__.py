@@ -20,9 +20,9 @@ from pathlib import Path
 from typing import Any
 
 from dudx.errors import InputError
-from dudx.lab import storage
+from dudx.lab import file_formats
 from dudx.lab.locks import locked
-from dudx.lab.lookup import look_up
+from dudx.lab.named_objects import look_up
 from dudx.lab.problems import problem
 from dudx.lab.run.engine_choice import engine_kind
 from dudx.lab.run.networks import networks
@@ -94,7 +94,7 @@ def run_sweep(
     runs = [Run(run.name, run.settings.model_copy(update={"threads": run.settings.threads or 1})) for run in runs]
     folder = Path(folder)
     _check(runs, workers, ray, gpus_per_run, retries, slurm)
-    storage.make_folder(folder)
+    file_formats.make_folder(folder)
     with locked(folder / "sweep.lock"):
         found = {run.name: outcome(run, folder / run.name) for run in runs}
         left = {run.name: run for run in runs if not found[run.name].final}

@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import Any
 
 from dudx.errors import DudxError, InputError
-from dudx.lab.files import StorageError
+from dudx.lab.atomic_files import StorageError
 from dudx.lab.locks import LockedError, locked
 from dudx.lab.run.folder import packed, unpack
 from dudx.lab.sweep.sweep_run import Run, Work, attempt, sentence, write_death

@@ -11,8 +11,8 @@ from typing import Any, Literal
 
 from dudx.backend.compiler import forget_compiled_code
 from dudx.errors import DudxError, InputError
-from dudx.lab import storage
-from dudx.lab.files import remove_unfinished
+from dudx.lab import file_formats
+from dudx.lab.atomic_files import remove_unfinished
 from dudx.lab.locks import locked
 from dudx.lab.run.folder import LOCK, stored_settings
 from dudx.lab.run.records import CONFIG, RESULT, read_result
@@ -91,7 +91,7 @@ def execute(run: Run, folder: Path, saved: Callable[[], None] | None = None) -> 
         folder: the run's own folder.
         saved: called whenever a checkpoint is on the disk.
     """
-    storage.make_folder(folder)
+    file_formats.make_folder(folder)
     with locked(folder / LOCK, _PATIENCE):
         known = outcome(run, folder)
         if known.final:
@@ -131,12 +131,12 @@ def _tidy(folder: Path) -> None:
 
 def write_death(folder: Path, attempts: int, how: str) -> None:
     """Note in a run's folder that the processes which worked on it died, and that it was given up."""
-    storage.make_folder(folder)
+    file_formats.make_folder(folder)
     _write_failure(folder, f"Its process died, in attempt {attempts} of {attempts} by {how}.")
 
 
 def _write_failure(folder: Path, reason: str) -> None:
-    storage.write_text(folder / "error.txt", reason + "\n")
+    file_formats.write_text(folder / "error.txt", reason + "\n")
 
 
 def sentence(error: BaseException) -> str:

@@ -15,7 +15,7 @@ from rich.table import Column
 from rich.table import Table as ScreenTable
 
 from dudx.errors import InputError
-from dudx.lab import storage
+from dudx.lab import file_formats
 from dudx.lab.run.metrics import percent
 from dudx.lab.sweep.sweep_run import Outcome
 
@@ -86,7 +86,7 @@ def _error(group: Group) -> str:
 
 def write_csv(path: Path, outcomes: Sequence[Outcome]) -> None:
     """One line a run."""
-    with storage.atomic(path) as temporary, temporary.open("w", newline="", encoding="utf-8") as file:
+    with file_formats.atomic(path) as temporary, temporary.open("w", newline="", encoding="utf-8") as file:
         writer = csv.DictWriter(file, COLUMNS, extrasaction="ignore")
         writer.writeheader()
         for outcome in outcomes:

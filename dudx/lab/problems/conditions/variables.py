@@ -14,7 +14,7 @@ import torch
 from torch import Tensor, nn
 
 from dudx.errors import InputError
-from dudx.lab.lookup import said
+from dudx.lab.named_objects import said
 from dudx.lab.problems.geometry import Cylinder, Domain, Interval
 from dudx.residual.derivative_names import axes_named
 from dudx.residual.residual_function import Residual

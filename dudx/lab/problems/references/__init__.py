@@ -11,9 +11,9 @@ from pathlib import Path
 from typing import cast
 
 from dudx.errors import InputError
-from dudx.lab.lookup import look_up
+from dudx.lab.file_formats import read_arrays, write_arrays
+from dudx.lab.named_objects import look_up
 from dudx.lab.problems.references.reference_source import Reference, Refinement, Source
-from dudx.lab.storage import read_arrays, write_arrays
 
 __all__ = ["SOURCES", "Reference", "Refinement", "Source", "rebuild", "reference", "refinement_table"]
 

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from dudx.errors import InputError
-from dudx.lab.lookup import held_in, look_up
+from dudx.lab.named_objects import held_in, look_up
 
 
 class Logger(Protocol):

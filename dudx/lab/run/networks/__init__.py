@@ -14,7 +14,7 @@ from typing import Any
 from torch import nn
 
 from dudx.errors import InputError
-from dudx.lab.lookup import held_in
+from dudx.lab.named_objects import held_in
 from dudx.lab.problems import Problem
 from dudx.lab.run.networks.attention import AttentionMLP
 from dudx.lab.run.networks.batchnorm import BatchNormMLP

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from functools import cache
 from typing import Any
 
-from dudx.lab.lookup import held_in
+from dudx.lab.named_objects import held_in
 
 
 @cache

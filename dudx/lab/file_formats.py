@@ -18,7 +18,7 @@ import numpy as np
 import torch
 
 from dudx.errors import InputError, first_line
-from dudx.lab.files import (
+from dudx.lab.atomic_files import (
     DamagedError,
     StorageError,
     atomic,
