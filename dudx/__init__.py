@@ -33,7 +33,7 @@ from dudx.operators import Along, D, Laplacian, Second, random_laplacian
 from dudx.residual.residual_function import Residual
 from dudx.residual.vector_calculus import advection, curl, div, grad
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"
 
 __all__ = [
     "AD",

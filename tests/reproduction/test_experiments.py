@@ -13,6 +13,7 @@ import pytest
 import torch
 from sweeps import control_c_when
 
+import dudx
 from dudx.lab import file_formats
 from dudx.lab.sweep import local_workers
 from dudx.lab.sweep.sweep_run import Outcome, Run, Work, execute
@@ -167,7 +168,7 @@ def test_the_report_has_every_table_figure_and_claim(smoke: Path) -> None:
             assert claim.text in text
     pictures = sum(experiment.figure is not None for experiment in EVERYTHING)
     assert page.count("data:image/png;base64,") == pictures == text.count("](figures/")
-    assert f"| table-poisson | smoke | 0.1.0 | {torch.__version__} |" in text
+    assert f"| table-poisson | smoke | {dudx.__version__} | {torch.__version__} |" in text
 
 
 # -- what is there is left alone ---------------------------------------------------------------------------------------
