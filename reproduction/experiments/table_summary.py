@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dudx.lab.run.engine_table import engine_label
+from dudx.lab.run.engine_table import engine_label, in_table_order
 from dudx.lab.sweep.sweep_run import Run
 from reproduction.experiments import accuracy, trained
 from reproduction.experiments.base import CsvRows, Experiment, Found
@@ -20,7 +20,7 @@ def _runs(profile: Profile) -> list[Run]:
 def _tables(data: Data) -> list[Table]:
     rows = trained.read(data)
     problems = list(dict.fromkeys(row["problem"] for row in rows))
-    engines = accuracy.in_order(row["engine"] for row in rows)
+    engines = in_table_order(row["engine"] for row in rows)
     theirs = {problem: published(f"table-{problem}") for problem in problems}
     compared = {engine: any(engine in of_problem for of_problem in theirs.values()) for engine in engines}
     lines = []

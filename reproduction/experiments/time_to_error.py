@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from dudx.lab.run.engine_table import engine_label
+from dudx.lab.run.engine_table import engine_label, in_table_order
 from reproduction.experiments import accuracy, looks, table_summary, trained
 from reproduction.experiments.base import CsvRows, Experiment, Found
 from reproduction.experiments.data import Data
@@ -34,7 +34,7 @@ def _times(data: Data) -> dict[Group, dict[float, list[float | None]]]:
     found: dict[Group, dict[float, list[float | None]]] = {}
     for problem in dict.fromkeys(row["problem"] for row in rows):
         of_problem = trained.where(rows, problem=problem)
-        for engine in accuracy.in_order(row["engine"] for row in of_problem):
+        for engine in in_table_order(row["engine"] for row in of_problem):
             mine = trained.where(of_problem, engine=engine, status="finished")
             found[problem, engine] = {level: _reached(mine, ways, level) for level in LEVELS}
     return found

@@ -6,9 +6,9 @@ import re
 from collections.abc import Sequence
 from pathlib import Path
 
-from dudx.lab.run.engine_table import engine_label
+from dudx.lab.run.engine_table import engine_label, in_table_order
 from reproduction.experiments import trained
-from reproduction.experiments.accuracy import in_order, title
+from reproduction.experiments.accuracy import title
 from reproduction.experiments.claims import VERDICTS
 from reproduction.experiments.data import Data
 from reproduction.experiments.published import published
@@ -54,6 +54,6 @@ def overview_of(folder: Path) -> str:
                 [100 * error for error in trained.by_seed(trained.where(rows, engine=engine)).values()],
                 theirs.get(engine, {}).get("l2_relative", [None])[0],
             )
-            for engine in in_order(row["engine"] for row in rows)
+            for engine in in_table_order(row["engine"] for row in rows)
         }
     return overview(found)

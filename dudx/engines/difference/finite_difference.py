@@ -165,9 +165,11 @@ class FD(Difference):
             raise self._no_step()
 
     def steps_for(self, orders: Collection[int], x: Tensor) -> dict[int, Step]:
-        if self.step is None and orders:
+        if not orders:
+            return {}
+        if self.step is None:
             raise self._no_step()
-        step: Any = fitting_step(self.step, x) if isinstance(self.step, tuple) else self.step
+        step = fitting_step(self.step, x) if isinstance(self.step, tuple) else self.step
         return dict.fromkeys(orders, step)
 
     def with_calibrations(self, calibrations: Mapping[int, Calibration]) -> Self:
