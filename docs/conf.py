@@ -1,4 +1,4 @@
-"""The documentation site: `make docs` builds it, and a warning is an error."""
+"""Configuration of the documentation site. `make docs` builds it; warnings are errors."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ autodoc_typehints_description_target = "documented"
 autodoc_class_signature = "mixed"
 napoleon_google_docstring = True
 napoleon_numpy_docstring = False
-# In docstrings, names of the library stand in single backquotes, as they would in Markdown.
+# Docstrings write names of the library in single backquotes, as in Markdown.
 default_role = "code"
 
 html_theme = "furo"
@@ -48,7 +48,7 @@ copybutton_prompt_is_regexp = True
 
 
 def fences(app: object, what: str, name: str, obj: object, options: object, lines: list[str]) -> None:
-    """Blocks of code between fences, as Markdown has them, in the way that docstrings are read here."""
+    """Convert fenced code blocks of docstrings to reStructuredText."""
     inside, written = False, []
     for line in lines:
         if line.strip().startswith("```"):
@@ -60,7 +60,7 @@ def fences(app: object, what: str, name: str, obj: object, options: object, line
 
 
 def unbroken(app: object, document: nodes.document) -> None:
-    """No line ends between a number and its per cent sign."""
+    """Put a no-break space between a number and its per cent sign."""
     for text in list(document.findall(nodes.Text)):
         if " %" in text and not isinstance(text.parent, nodes.literal | nodes.literal_block):
             text.parent.replace(text, nodes.Text(text.replace(" %", "\N{NO-BREAK SPACE}%")))
@@ -74,7 +74,7 @@ def with_data(app: object, error: Exception | None) -> None:
 
 
 def setup(app: object) -> None:
-    """Before Google's sections are understood, at the priority 500."""
+    """Connect the handlers; docstrings are converted before napoleon parses them at priority 500."""
     app.connect("autodoc-process-docstring", fences, priority=400)  # type: ignore[attr-defined]
     app.connect("doctree-read", unbroken)  # type: ignore[attr-defined]
     app.connect("build-finished", with_data)  # type: ignore[attr-defined]

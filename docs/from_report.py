@@ -1,9 +1,9 @@
-"""Put the tables of the report and of the benchmarks' data where pages show them.
+"""Copy tables of the report and of the benchmarks into the pages that show them.
 
     python docs/from_report.py [--check]
 
-A page has a table between two comments, `<!-- from FILE: CAPTION -->` and `<!-- end -->`: the rows that stand in FILE
-below a line which begins with CAPTION. With `--check` nothing is written, and pages that are behind are named.
+A page has a table between two comments, `<!-- from FILE: CAPTION -->` and `<!-- end -->`: the rows in FILE below the
+line that begins with CAPTION. `--check` writes nothing and names pages that are out of date.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ _PLACE = re.compile(r"(<!-- from (\S+): (.+?) -->\n).*?(<!-- end -->)", re.DOTAL
 
 
 def table(file: str, caption: str) -> str:
-    """The first table below a line of a Markdown file."""
+    """Return the first table below a line of a Markdown file."""
     lines = (ROOT / file).read_text(encoding="utf-8").splitlines()
     start = next((number for number, line in enumerate(lines) if line.startswith(caption)), None)
     if start is None:
@@ -33,12 +33,12 @@ def table(file: str, caption: str) -> str:
 
 
 def renewed(text: str) -> str:
-    """A page with its tables as they are now."""
+    """Return a page with its tables replaced by the current ones."""
     return _PLACE.sub(lambda found: f"{found[1]}\n{table(found[2], found[3])}\n\n{found[4]}", text)
 
 
 def main() -> None:
-    """Renew the pages, or name those that are behind."""
+    """Update the pages, or name those that are out of date."""
     behind = []
     for name in PAGES:
         text = (ROOT / name).read_text(encoding="utf-8")

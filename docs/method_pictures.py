@@ -1,4 +1,4 @@
-"""The pictures of methods.md, each computed from the library: python docs/method_pictures.py."""
+"""Draw the pictures of methods.md from the library: python docs/method_pictures.py."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def _distance(x: Tensor) -> Tensor:
 
 
 def inside() -> None:
-    """Where stencils near a circle look, with and without staying inside."""
+    """Draw rows of stencils near a circle, with and without `inside=`."""
     angles = torch.linspace(0.35, 1.25, 4, dtype=torch.float64)
     depths = torch.tensor([0.02, 0.06, 0.12, 0.3], dtype=torch.float64)
     x = torch.stack([(1 - depths) * angles.cos(), (1 - depths) * angles.sin()], dim=1)
@@ -62,7 +62,7 @@ def _laplacian(x: Tensor) -> Tensor:
 
 
 def orders() -> None:
-    """The error of a Laplacian against the step, the distance of points, or the degree."""
+    """Draw the error of a Laplacian against the step, the distance of points, or the degree."""
     x = torch.rand(200, 2, dtype=torch.float64)
     steps = np.geomspace(0.02, 0.3, 6).tolist()
     by_step: dict[str, Callable[[float], dudx.Engine]] = {
@@ -99,7 +99,7 @@ def orders() -> None:
 
 
 def dimensions() -> None:
-    """The error of randomised estimates against the samples, as it is and as it is said."""
+    """Draw the true and the reported error of randomised estimates against the number of samples."""
     x = torch.rand(50, 200, dtype=torch.float64)
     weights = 1 + torch.rand(200, 1, dtype=torch.float64)
     samples, off, said = (2, 4, 8, 16, 32, 64, 128), [], []
@@ -122,7 +122,7 @@ def _slopes(label: str, counts: Sequence[int], errors: Sequence[float]) -> str:
 
 
 def fractional() -> None:
-    """The errors of fractional derivatives against the nodes, with the orders they show."""
+    """Draw errors of fractional derivatives against the nodes, with measured orders."""
     counts, t = (16, 32, 64, 128, 256), torch.linspace(0.1, 1, 20, dtype=torch.float64).unsqueeze(1)
     with figure(IMAGES / "methods-fractional.png", 2, (11, 4)) as (left, right):
         for colour, (method, alpha) in zip(

@@ -1,4 +1,4 @@
-"""The pictures of explanation.md, each computed from the library: python docs/pictures.py."""
+"""Draw the pictures of explanation.md from the library: python docs/pictures.py."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from dudx.engines.difference.stencils import tensor_product
 from dudx.lab.plots import COLOURS, figure
 
 IMAGES = Path(__file__).parent / "images"
-#: What is drawn, and the orders of its terms along x and y.
+#: Titles of the stencils, with the orders of their terms along x and y, and the accuracy.
 STENCILS = {
     "u_x, accuracy 2": ([(1, 0)], 2),
     "u_xx + u_yy, accuracy 2": ([(2, 0), (0, 2)], 2),
@@ -22,7 +22,7 @@ STENCILS = {
 
 
 def stencils() -> None:
-    """Where differences evaluate the network, and with which weights."""
+    """Draw points and weights of finite-difference stencils."""
     with figure(IMAGES / "stencils.png", len(STENCILS), (10, 2.9)) as axes:
         for ax, (title, (terms, accuracy)) in zip(axes, STENCILS.items(), strict=True):
             weights: dict[tuple[int, ...], Fraction] = {}
@@ -40,7 +40,7 @@ def stencils() -> None:
 
 
 def streams() -> None:
-    """How many rows of activations an engine makes of a point."""
+    """Draw the rows of activations per point by engine and request."""
     x = torch.rand(2, 4)
     cases = {
         "Burgers' residual": [D(), D(0), D(1) - 0.01 * D(0, 0)],
@@ -54,13 +54,13 @@ def streams() -> None:
             places = [place + 0.4 * number for place in range(len(cases))]
             bars = ax.barh(places, rows, height=0.36, color=COLOURS[number], label=label)
             ax.bar_label(bars, padding=3, fontsize=8)
-        ax.set(yticks=[place + 0.2 for place in range(len(cases))], yticklabels=list(cases), xlabel="rows a point")
+        ax.set(yticks=[place + 0.2 for place in range(len(cases))], yticklabels=list(cases), xlabel="rows per point")
         ax.invert_yaxis()
         ax.legend()
 
 
 def valley() -> None:
-    """The error of differences against the step, in both number formats."""
+    """Draw the error of finite differences against the step, in float32 and float64."""
     torch.manual_seed(0)
     model = torch.nn.Sequential(torch.nn.Linear(2, 32), torch.nn.Tanh(), torch.nn.Linear(32, 1))
     points = torch.rand(256, 2)

@@ -1,13 +1,13 @@
 """An engine of your own is one class with one method.
 
 Complex-step differentiation: for an analytic network f, Im f(x + ih) / h is the first derivative without any
-subtraction, so the step can be as small as 1e-20 and the result is exact to rounding. It knows first derivatives only,
-and says so when asked for more.
+subtraction. The step can be as small as 1e-20, and the result is exact to rounding. The engine computes first
+derivatives only and raises an error for higher orders.
 
     python examples/custom_engine.py
     dudx train custom_engine:transport --engine custom_engine:ComplexStep --out runs/transport       (from this folder)
 
-An engine with a step of its own to keep in training derives from `dudx.engines.interface.Adjustable`.
+An engine whose step is calibrated during training derives from `dudx.engines.interface.Adjustable`.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from dudx.operators import Partial, Term
 
 @dataclass(frozen=True)
 class ComplexStep(dudx.Engine):
-    """First derivatives of an analytic network, by a step into the complex plane."""
+    """Complex-step differentiation: first derivatives of an analytic network."""
 
     step: float = 1e-20
 
@@ -55,7 +55,7 @@ class ComplexStep(dudx.Engine):
 
 
 def transport() -> Problem:
-    """A wave that moves without changing, u = sin π(x - t): an equation of first derivatives, to train with."""
+    """Transport of a wave, u = sin π(x - t): a first-order equation to train with."""
     return Problem(
         lambda u: u.t + u.x,
         inputs=("x", "t"),
@@ -69,7 +69,7 @@ def transport() -> Problem:
 
 
 def main() -> None:
-    """Compare with automatic differentiation."""
+    """Compare the engine with automatic differentiation."""
     torch.manual_seed(0)
     model = nn.Sequential(nn.Linear(2, 32), nn.Tanh(), nn.Linear(32, 32), nn.Tanh(), nn.Linear(32, 1)).double()
     x = torch.rand(1000, 2, dtype=torch.float64)

@@ -1,12 +1,12 @@
-"""Diffusion from any initial state, by one network that is trained without a single solution.
+"""Solve a diffusion equation for any initial state with one DeepONet, trained without solution data.
 
     python examples/deeponet.py [--steps 2000] [--picture deeponet.png]
 
-A DeepONet takes a function, by its values at sensors, and points: here the state at t = 0, u₀ = Σ c_k sin kπx with
-random c, and (x, t). It is trained on u_t = κ u_xx for all functions at once. `functions=` gives the residual a column
-for each of them, and the network of the points (the trunk) sees each point once, so that derivatives cost what they
-cost for one function. The solution is known, Σ c_k exp(-κ k²π² t) sin kπx, and is looked at in the end alone, for
-functions that the network has not seen.
+A DeepONet takes a function, given by its values at sensors, and points. Here the function is the initial state
+u₀ = Σ c_k sin kπx with random c, and the points are (x, t). The network is trained on u_t = κ u_xx for many functions
+at once. With `functions=` the residual has one column per function. The network of the points (the trunk) evaluates
+each point once, so derivatives cost as much as for one function. The exact solution Σ c_k exp(-κ k²π² t) sin kπx is
+used only at the end, to measure the error for new functions.
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ KAPPA, WAVES, SENSORS, FUNCTIONS, POINTS = 0.05, 3, 24, 40, 200
 
 
 class DeepONet(nn.Module):
-    """All functions (N, sensors) at all points (B, 2), as (N, B); zero at both ends."""
+    """Map functions (N, sensors) and points (B, 2) to values (N, B), zero at both ends."""
 
     def __init__(self, width: int = 40):
         super().__init__()
-        # What the solution makes of a function is linear in it here, and so is the branch.
+        # The solution is linear in the initial state, so the branch is linear.
         self.branch = nn.Linear(SENSORS, width, bias=False)
         layers = [nn.Linear(2, width), nn.Tanh(), nn.Linear(width, width), nn.Tanh(), nn.Linear(width, width)]
         self.trunk = nn.Sequential(*layers)
@@ -39,19 +39,19 @@ class DeepONet(nn.Module):
 
 
 def waves(x: Tensor, t: Tensor | float, c: Tensor) -> Tensor:
-    """The solution that starts from coefficients (N, waves), at places and times (B,): (N, B)."""
+    """Return the exact solution (N, B) for coefficients (N, waves) at positions and times (B,)."""
     k = torch.pi * torch.arange(1, WAVES + 1)
     return c @ (torch.sin(k[:, None] * x) * torch.exp(-KAPPA * k[:, None] ** 2 * t))
 
 
 def drawn(count: int, generator: torch.Generator) -> tuple[Tensor, Tensor]:
-    """Random functions: their coefficients, and their values at the sensors."""
+    """Return random functions: their coefficients and their values at the sensors."""
     c = torch.randn(count, WAVES, generator=generator) / torch.arange(1, WAVES + 1)
     return c, waves(torch.linspace(0, 1, SENSORS), 0.0, c)
 
 
 def solve(steps: int) -> tuple[DeepONet, float]:
-    """The trained network, and its relative error for 200 functions that it has not seen."""
+    """Train a network; return it and its relative error for 200 new functions."""
     torch.manual_seed(0)
     draws = torch.Generator().manual_seed(1)
     network = DeepONet()
@@ -76,7 +76,7 @@ def solve(steps: int) -> tuple[DeepONet, float]:
 
 
 def picture(network: DeepONet, path: Path) -> None:
-    """Three functions that the network has not seen, as they fade: the network's solution and the true one."""
+    """Draw the network's solution and the exact one for three new functions."""
     from dudx.lab import plots
 
     c, a = drawn(3, torch.Generator().manual_seed(4))
@@ -94,7 +94,7 @@ def picture(network: DeepONet, path: Path) -> None:
 
 
 def main() -> None:
-    """Train, print the error, leave a picture."""
+    """Train the network, print its error and write the picture."""
     parser = argparse.ArgumentParser(description="Train a DeepONet on diffusion.")
     parser.add_argument("--steps", type=int, default=2000)
     parser.add_argument("--picture", type=Path, default=Path("deeponet.png"))
@@ -102,7 +102,7 @@ def main() -> None:
     torch.set_num_threads(1)
     start = time.process_time()
     network, error = solve(chosen.steps)
-    print(f"relative error {100 * error:.2f} % for 200 functions not seen, {time.process_time() - start:.0f} CPU s")
+    print(f"relative error {100 * error:.2f} % for 200 new functions, {time.process_time() - start:.0f} CPU s")
     picture(network, chosen.picture)
     print(f"picture: {chosen.picture}")
 

@@ -1,11 +1,13 @@
-"""Poisson's equation in 100 or 1000 variables, with the exact Laplacian or an estimate whose cost does not grow with d.
+"""Poisson's equation in 100 or 1000 variables, with the exact Laplacian or a random estimate of it.
 
     python examples/many_dimensions.py [--dimensions 100] [--samples 8] [--epochs 1000] [--batch 128]
 
-In the unit ball, Δu = f with u = 0 on the sphere; u = (1 - |x|²) sin(w·x) is known, so the error is too. The network is
-multiplied by 1 - |x|², which leaves no boundary condition to learn. `Taylor` carries d + 2 streams for the exact
-Laplacian. The estimate takes second derivatives along a few random axes, new ones for every point and step: 2 rows
-for each, whatever d is. The square of an estimate is too large by its variance, so the loss is the product of two.
+The equation is Δu = f in the unit ball with u = 0 on the sphere. The solution u = (1 - |x|²) sin(w·x) is known, so the
+error can be computed. The network is multiplied by 1 - |x|², so there is no boundary condition to learn.
+
+`Taylor` propagates d + 2 streams for the exact Laplacian. The estimate takes second derivatives along a few random
+axes, which are drawn again per point and step: 2 rows per axis, for any d. The expected square of an estimate is too
+large by its variance, so the loss is the product of two independent estimates.
 """
 
 from __future__ import annotations
@@ -21,7 +23,7 @@ import dudx
 
 
 class Ball(nn.Module):
-    """A tanh network that vanishes on the unit sphere."""
+    """A tanh network that is zero on the unit sphere."""
 
     def __init__(self, dimensions: int, width: int = 64):
         super().__init__()
@@ -33,20 +35,20 @@ class Ball(nn.Module):
 
 
 def points(count: int, dimensions: int, generator: torch.Generator) -> Tensor:
-    """Random directions, and radii between 0 and 1: points uniform in a ball would all lie close to its sphere."""
+    """Return points with random directions and radii; uniform points would all lie close to the sphere."""
     direction = torch.randn(count, dimensions, generator=generator)
     return direction / direction.norm(dim=1, keepdim=True) * torch.rand(count, 1, generator=generator)
 
 
 def solution(x: Tensor, w: Tensor) -> tuple[Tensor, Tensor]:
-    """The solution (1 - |x|²) sin(w·x) and its Laplacian."""
+    """Return the exact solution (1 - |x|²) sin(w·x) and its Laplacian."""
     along, inside = x @ w, 1 - (x * x).sum(1, keepdim=True)
     sine, cosine = torch.sin(along), torch.cos(along)
     return inside * sine, -2 * x.shape[1] * sine - 4 * along * cosine - inside * w.square().sum() * sine
 
 
 def solve(dimensions: int, samples: int | None, epochs: int, batch: int) -> tuple[float, float]:
-    """The relative error after training and the milliseconds of an epoch; without samples, by the exact Laplacian."""
+    """Train a network; return its relative error and ms per epoch. `samples=None` uses the exact Laplacian."""
     torch.manual_seed(0)
     draws = torch.Generator().manual_seed(1)
     # Along a random unit vector w·x is of the order of 1 in any number of dimensions.
@@ -79,21 +81,21 @@ def solve(dimensions: int, samples: int | None, epochs: int, batch: int) -> tupl
 
 
 def main() -> None:
-    """Solve it both ways and print the errors and the times."""
+    """Solve with both Laplacians and print errors and times."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--dimensions", type=int, nargs="+", default=[100])
     parser.add_argument("--samples", type=int, default=8)
     parser.add_argument("--epochs", type=int, default=1000)
     parser.add_argument("--batch", type=int, default=128)
-    parser.add_argument("--exact-epochs", type=int, help="fewer epochs with the exact Laplacian; 0 leaves it out")
+    parser.add_argument("--exact-epochs", type=int, help="epochs with the exact Laplacian; 0 skips it")
     options = parser.parse_args()
     exact_epochs = options.epochs if options.exact_epochs is None else options.exact_epochs
     for d in options.dimensions:
         error, milliseconds = solve(d, options.samples, options.epochs, options.batch)
-        print(f"d = {d}, {options.samples} axes: error {100 * error:.2f} %, {milliseconds:.1f} ms an epoch", flush=True)
+        print(f"d = {d}, {options.samples} axes: error {100 * error:.2f} %, {milliseconds:.1f} ms per epoch", flush=True)
         if exact_epochs:
             error, milliseconds = solve(d, None, exact_epochs, options.batch)
-            print(f"d = {d}, exact: error {100 * error:.2f} %, {milliseconds:.1f} ms an epoch", flush=True)
+            print(f"d = {d}, exact: error {100 * error:.2f} %, {milliseconds:.1f} ms per epoch", flush=True)
 
 
 if __name__ == "__main__":

@@ -1,6 +1,6 @@
-"""A problem of your own is one function that returns a `Problem`. This one is an inverse problem as well.
+"""A problem of your own is one function that returns a `Problem`; this one is an inverse problem.
 
-The viscosity of Burgers' equation is unknown: it is found, together with the solution, from 200 noisy measurements.
+The viscosity of Burgers' equation is unknown. It is found together with the solution, from 200 noisy measurements.
 
     python examples/own_problem.py            (two minutes on two cores)
     dudx train own_problem:viscosity --out runs/viscosity       (from this folder)
@@ -28,7 +28,7 @@ def viscosity() -> Problem:
     places = DOMAIN.sample(200, generator)
     exact = torch.from_numpy(reference("burgers")(places.double().numpy())).float()
     return Problem(
-        # Learning log ν keeps ν positive and its gradient of a sensible size; the start is ten times the truth.
+        # log ν as the unknown keeps ν positive and scales its gradient. The initial value is ten times the true one.
         lambda u, log_nu: u.t + u * u.x - log_nu.exp() * u.xx,
         inputs=("x", "t"),
         domain=DOMAIN,
@@ -37,13 +37,13 @@ def viscosity() -> Problem:
         name="viscosity",
         title="Burgers' viscosity from noisy data",
         solution=lambda: reference("burgers"),
-        # Settings that suit it, unless a profile's table for it or the command line says otherwise.
+        # Default settings; a profile's table for this problem and the command line have precedence.
         defaults={"weight_data": 10.0},
     )
 
 
 def main() -> None:
-    """Solve it and compare the viscosity."""
+    """Solve the problem and compare the viscosity with the true one."""
     settings = make_settings(
         f"{__name__}:viscosity" if __name__ != "__main__" else "own_problem:viscosity",
         optimizer="soap", learning_rate=3e-3, epochs=2000, batch=1024, width=32,

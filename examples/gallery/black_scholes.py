@@ -1,4 +1,4 @@
-"""Black and Scholes' equation for an option on 20 correlated assets, in their logarithms and the time to go."""
+"""Black-Scholes equation for an option on 20 correlated assets, in log prices and time to expiry."""
 
 import torch
 
@@ -6,11 +6,11 @@ from dudx.lab import Box, Dirichlet, Initial, Interval, Problem
 
 N, SIGMA, RHO, RATE = 20, 0.3, 0.5, 0.05
 NAMES = [f"x{i}" for i in range(N)]
-ALL = SIGMA**2 * (1 / N + RHO * (1 - 1 / N))  # the variance of the mean
+ALL = SIGMA**2 * (1 / N + RHO * (1 - 1 / N))  # variance of the mean of log prices
 
 
 def price(points):
-    """Of the geometric mean, struck at 1."""
+    """Price of a call on the geometric mean with strike 1."""
     m, t = points[:, :N].mean(dim=1, keepdim=True), points[:, N:]
     drift, spread = m + (RATE - SIGMA**2 / 2) * t, torch.sqrt(ALL * t.clamp(min=1e-12))
     normal = torch.special.ndtr

@@ -1,4 +1,4 @@
-"""Laplace's equation in a body that an STL file describes."""
+"""Laplace's equation in a body from an STL file."""
 
 from pathlib import Path
 

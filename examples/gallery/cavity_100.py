@@ -1,4 +1,4 @@
-"""A square cavity whose lid moves, Re = 100."""
+"""Flow in a square lid-driven cavity, Re = 100."""
 
 from dudx.lab import Box, Data, Dirichlet, Problem
 

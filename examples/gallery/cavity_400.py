@@ -1,4 +1,4 @@
-"""A square cavity whose lid moves, Re = 400."""
+"""Flow in a square lid-driven cavity, Re = 400."""
 
 from dudx.lab import Box, Data, Dirichlet, Problem
 

@@ -13,7 +13,7 @@ measured = torch.sin(PI * places).prod(dim=1) + 0.01 * torch.randn(500, generato
 
 
 def heating(x, y):
-    """The source that was used: of the true k = 1 + sin(πx) y / 2."""
+    """Source term of the true conductivity k = 1 + sin(πx) y / 2."""
     sx, sy, cx, cy = torch.sin(PI * x), torch.sin(PI * y), torch.cos(PI * x), torch.cos(PI * y)
     return PI**2 * ((2 + sx * y) * sx * sy - cx**2 * sy * y / 2) - PI / 2 * sx**2 * cy
 

@@ -1,4 +1,4 @@
-"""The lowest tone of a round drum: an eigenvalue problem."""
+"""Lowest eigenvalue of a round drum."""
 
 from dudx.lab import Data, Dirichlet, Disc, Problem
 

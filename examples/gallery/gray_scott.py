@@ -1,4 +1,4 @@
-"""Gray and Scott's reaction of two substances in one dimension."""
+"""The Gray-Scott reaction-diffusion system in one dimension."""
 
 import torch
 

@@ -1,4 +1,4 @@
-"""Helmholtz' equation with wave number 20."""
+"""The Helmholtz equation with wave number 20."""
 
 import torch
 

@@ -1,4 +1,4 @@
-"""Steady heat through a plate with a round inclusion that conducts ten times better: u around it, v in it."""
+"""Steady heat in a plate (u) with a round inclusion (v) that conducts ten times better."""
 
 import torch
 

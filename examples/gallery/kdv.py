@@ -8,7 +8,7 @@ K, B = (1.0, 1.6), (0.0, 6.0)
 
 
 def two_solitons(x, t):
-    """Hirota's formula, 2 (log f)_xx."""
+    """Two-soliton solution by Hirota's formula, 2 (log f)_xx."""
     e, g = (torch.exp(k * (x + b) - k**3 * t) for k, b in zip(K, B, strict=True))
     a, s = ((K[0] - K[1]) / (K[0] + K[1])) ** 2, K[0] + K[1]
     f, fx, fxx = (e * K[0] ** n + g * K[1] ** n + a * e * g * s**n + (n == 0) for n in range(3))

@@ -1,4 +1,4 @@
-"""Lorenz' system, chaotic."""
+"""The Lorenz system in its chaotic regime."""
 
 from dudx.lab import Initial, Interval, Problem
 

@@ -10,7 +10,7 @@ W = 2 * math.pi
 
 
 def load(x, y):
-    """The load under which the deflection is sin² πx sin² πy."""
+    """Load whose deflection is sin² πx sin² πy."""
     a, b = torch.cos(W * x), torch.cos(W * y)
     return W**4 / 4 * (4 * a * b - a - b)
 

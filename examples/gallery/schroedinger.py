@@ -1,4 +1,4 @@
-"""The nonlinear Schrödinger equation, real and imaginary part: a breathing pulse."""
+"""The nonlinear Schrödinger equation, real and imaginary part, of a breathing pulse."""
 
 import math
 

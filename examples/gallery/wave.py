@@ -1,4 +1,4 @@
-"""A plucked string: the wave equation from a start with a kink."""
+"""The wave equation of a plucked string, whose initial state has a kink."""
 
 import torch
 

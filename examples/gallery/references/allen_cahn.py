@@ -1,4 +1,4 @@
-"""By Fourier modes; the start has a kink where the ends meet, so that there are many."""
+"""Reference by Fourier modes; many are needed, since the periodic initial state has a kink."""
 
 import numpy as np
 from spectral import etdrk4, points_and_values

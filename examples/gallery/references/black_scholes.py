@@ -1,4 +1,4 @@
-"""The exact price of an option on the geometric mean, which is lognormal."""
+"""Exact price of an option on the geometric mean, which is lognormal."""
 
 import numpy as np
 from scipy.stats import norm

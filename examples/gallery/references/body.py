@@ -1,4 +1,4 @@
-"""The exact solution, a harmonic function."""
+"""Exact solution, a harmonic function."""
 
 import numpy as np
 

@@ -1,4 +1,4 @@
-"""Tabulated velocities."""
+"""Tabulated velocities by Ghia, Ghia and Shin."""
 
 from ghia import velocities
 

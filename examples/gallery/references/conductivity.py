@@ -1,4 +1,4 @@
-"""The temperature and the conductivity that the measurements were made with."""
+"""Temperature and conductivity from which the measurements were made."""
 
 import numpy as np
 

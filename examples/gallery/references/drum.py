@@ -1,4 +1,4 @@
-"""Bessel's function; the tone is the square of its first zero, 2.404826."""
+"""Exact solution, a Bessel function; the eigenvalue is the square of its first zero, 2.404826."""
 
 import numpy as np
 from scipy.special import j0, jn_zeros

@@ -15,14 +15,14 @@ X += [0.0625, 0]
 V = {
     100: [0, -0.05906, -0.07391, -0.08864, -0.10313, -0.16914, -0.22445, -0.24533, 0.05454, 0.17527, 0.17507, 0.16077]
     + [0.12317, 0.10890, 0.10091, 0.09233, 0],
-    # The printed -0.23827 at x = 0.9063 does not fit its neighbours, and is left out.
+    # The printed value -0.23827 at x = 0.9063 is inconsistent with its neighbours and omitted.
     400: [0, -0.12146, -0.15663, -0.19254, -0.22847, np.nan, -0.44993, -0.38598, 0.05186, 0.30174, 0.30203, 0.28124]
     + [0.22965, 0.20920, 0.19713, 0.18360, 0],
 }
 
 
 def velocities(reynolds):
-    """Points and (u, v, p) there; of a line only the velocity across it is tabulated."""
+    """Return points and (u, v, p) there; each line has only the velocity across it, the rest is NaN."""
     nothing = np.full(len(Y), np.nan)
     points = np.concatenate([np.stack([np.full(len(Y), 0.5), Y], 1), np.stack([X, np.full(len(X), 0.5)], 1)])
     along_y, along_x = np.stack([U[reynolds], nothing, nothing], 1), np.stack([nothing, V[reynolds], nothing], 1)

@@ -1,4 +1,4 @@
-"""The exact solution."""
+"""Exact solution."""
 
 import numpy as np
 

@@ -1,4 +1,4 @@
-"""The exact solution: a uniform gradient inside, that of a dipole added outside; each where it is meant."""
+"""Exact solution: a uniform gradient inside, and outside a uniform gradient plus a dipole; each NaN elsewhere."""
 
 import numpy as np
 

@@ -1,4 +1,4 @@
-"""The exact solution (Kovasznay, 1948)."""
+"""Exact solution (Kovasznay, 1948)."""
 
 import numpy as np
 

@@ -1,4 +1,4 @@
-"""By Fourier modes; half as many steps and modes change it by less than 1e-9."""
+"""Reference by Fourier modes; halving steps and modes changes it by less than 1e-9."""
 
 import numpy as np
 from spectral import etdrk4, points_and_values

@@ -1,4 +1,4 @@
-"""By a Runge-Kutta method of order 8 with tight tolerances."""
+"""Reference by a Runge-Kutta method of order 8 with tight tolerances."""
 
 import numpy as np
 from scipy.integrate import solve_ivp

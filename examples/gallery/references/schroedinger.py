@@ -1,4 +1,4 @@
-"""By Fourier modes."""
+"""Reference by Fourier modes."""
 
 import numpy as np
 from spectral import etdrk4, points_and_values

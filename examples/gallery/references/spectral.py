@@ -1,10 +1,10 @@
-"""Periodic equations u_t = L u + N(u) by Fourier modes and exponential time steps (Kassam and Trefethen, 2005)."""
+"""Solve periodic equations u_t = L u + N(u) by Fourier modes and exponential time steps (Kassam and Trefethen, 2005)."""
 
 import numpy as np
 
 
 def etdrk4(start, length, linear, nonlinear, end, steps, keep):
-    """Snapshots (keep + 1, fields, n) of fields (fields, n); `linear` and `nonlinear` work on their modes."""
+    """Return snapshots (keep + 1, fields, n) from fields (fields, n); `linear` and `nonlinear` act on modes."""
     n = start.shape[1]
     k = 2 * np.pi / length * np.fft.fftfreq(n, 1 / n)
     h, rate = end / steps, np.asarray(linear(k))
@@ -36,7 +36,7 @@ def etdrk4(start, length, linear, nonlinear, end, steps, keep):
 
 
 def points_and_values(snapshots, left, length, end, thin):
-    """Points (N, 2) and real values (N, fields) of snapshots (times, fields, n), every `thin`-th of a row."""
+    """Return points (N, 2) and values (N, fields) of snapshots (times, fields, n), every `thin`-th column."""
     times, fields, n = snapshots.shape
     x, t = np.meshgrid(left + length * np.arange(0, n, thin) / n, np.linspace(0, end, times))
     values = snapshots[:, :, ::thin].transpose(0, 2, 1).reshape(-1, fields)

@@ -1,4 +1,4 @@
-"""d'Alembert's formula: two copies of the start, continued as an odd function of period 2, move apart."""
+"""Exact solution by d'Alembert's formula, with the initial state continued as an odd function of period 2."""
 
 import numpy as np
 
