@@ -2,7 +2,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 READY := .venv/.ready
 
-.PHONY: setup test test-oldest test-adapters fuzz lint types torture docs dist demo bench bench-accuracy bench-peers \
+.PHONY: setup test test-oldest test-adapters fuzz lint types torture docs dist demo reproduce bench bench-accuracy bench-peers \
 	bench-adapters bench-tracked clean
 
 setup: $(READY)
@@ -69,13 +69,19 @@ demo: $(READY)
 	rm -rf out/demo
 	$(BIN)/dudx train poisson --seconds 60 --out out/demo
 
-# The site, in out/docs/index.html; a warning is an error. Its tools have an environment of their own, which sees the
+# Every table and figure of the study in small, in a few minutes: out/reproduction. For the real sizes see
+# reproduction/README.md.
+reproduce: $(READY)
+	OMP_NUM_THREADS=1 $(BIN)/python -m reproduction --all --profile smoke --out out/reproduction
+
+# The site, in out/docs/index.html, with the figures of the report drawn first; a warning is an error. Its tools have an environment of their own, which sees the
 # packages of the other one, so that names are documented by the library itself.
 DOCS := .venv-docs
 WANTED := import tomllib; \
 	print(*tomllib.load(open('pyproject.toml', 'rb'))['project']['optional-dependencies']['docs'], sep='\n')
 
 docs: $(DOCS)/.ready
+	OMP_NUM_THREADS=1 $(BIN)/python -m reproduction --from-data
 	PYTHONPATH=$$($(BIN)/python -c "import sysconfig; print(sysconfig.get_path('purelib'))") \
 		$(DOCS)/bin/python -m sphinx -W --keep-going -q -b html docs out/docs
 	@echo out/docs/index.html

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 import sys
 from pathlib import Path
 
@@ -38,7 +37,6 @@ html_theme = "furo"
 html_title = f"dudx {version}"
 html_static_path = ["_static"]
 html_css_files = ["phone.css"]
-html_extra_path = ["../results/report.html"]
 html_theme_options = {
     "light_css_variables": {"color-brand-primary": "#1f5fa8", "color-brand-content": "#1f5fa8"},
     "dark_css_variables": {"color-brand-primary": "#7fb2ec", "color-brand-content": "#7fb2ec"},
@@ -66,15 +64,7 @@ def unbroken(app: object, document: nodes.document) -> None:
             text.parent.replace(text, nodes.Text(text.replace(" %", "\N{NO-BREAK SPACE}%")))
 
 
-def with_data(app: object, error: Exception | None) -> None:
-    """The data that the report links to, beside it."""
-    results = ROOT / "results"
-    for folder in results.glob("*/data"):
-        shutil.copytree(folder, Path(app.outdir) / folder.relative_to(results), dirs_exist_ok=True)  # type: ignore[attr-defined]
-
-
 def setup(app: object) -> None:
     """Connect the handlers; docstrings are converted before napoleon parses them at priority 500."""
     app.connect("autodoc-process-docstring", fences, priority=400)  # type: ignore[attr-defined]
     app.connect("doctree-read", unbroken)  # type: ignore[attr-defined]
-    app.connect("build-finished", with_data)  # type: ignore[attr-defined]

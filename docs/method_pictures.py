@@ -14,7 +14,7 @@ from torch import Tensor
 import dudx
 from dudx.engines.request import request_of
 from dudx.lab.plots import COLOURS, figure
-from reproduction.experiments.pictures import plain_log
+from reproduction.analysis.figures import plain_log
 
 IMAGES = Path(__file__).parent / "images"
 

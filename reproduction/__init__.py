@@ -1,1 +1,1 @@
-"""Every table and figure of the paper by one command."""
+"""Study of a paper on derivatives in PINNs: its experiments, profiles, claims and report; see README.md."""

@@ -1,6 +1,6 @@
-"""`python -m reproduction`."""
+"""Command `python -m reproduction`."""
 
-from reproduction.program import main
+from reproduction.command_line import main
 
 if __name__ == "__main__":  # worker processes import this module too
     main()

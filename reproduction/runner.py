@@ -1,54 +1,54 @@
-"""Reproducing experiments: work that is missing is done, then data are collected, then tables and pictures are made.
+"""Runs experiments: computes what is missing, adds it to the result tables, and draws tables and figures.
 
-A folder holds `runs` and `measurements`, which took time, `data`, which is all that is needed of them, and `tables` and
-`figures`, which are made of nothing but the data. What is there and up to date is left alone. Runs that an archive
-knows of are there too.
+A folder holds the result tables (see `ResultStore`), `runs` with a folder per training run while it is computed, and
+`tables` and `figures`, which are drawn from the result tables alone.
 """
 
 from __future__ import annotations
 
-import json
 import sys
 import tempfile
-from collections.abc import Iterable, Mapping, Sequence
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from dudx.errors import InputError
 from dudx.lab import file_formats
-from dudx.lab.atomic_files import SUMS, digest, sums
 from dudx.lab.locks import locked
-from dudx.lab.run.environment import environment
+from dudx.lab.run.records import SCORES
 from dudx.lab.sweep import politely_stopped, run_sweep
 from dudx.lab.sweep.sweep_run import Outcome, Run, outcome
-from reproduction.archive import Archive
-from reproduction.experiments import Experiment, experiments
-from reproduction.experiments.base import Found, Measurement
-from reproduction.experiments.data import CONFIGS, ENVIRONMENT, Data, write, write_data
-from reproduction.experiments.profile import Profile
-from reproduction.measuring import Measuring
+from reproduction.experiment import Experiment, ExperimentResults, Measurement
+from reproduction.experiments import experiments
+from reproduction.measurement_server import MeasurementServer
+from reproduction.profile import Profile
+from reproduction.record_table import holds
+from reproduction.result_store import COMPARED_BY, ResultStore
 
-Result = Mapping[str, Any]
-
-#: The key under which a measurement keeps the sum of all else it says.
-_SUM = "sha256"
+#: Results that are columns of an experiment's runs.
+_METRICS = ("epochs", *SCORES, "seconds", "cpu_seconds", "curve", "prediction", "machine")
 
 
 @dataclass
 class Done:
-    """What came of a reproduction."""
+    """Summary of a reproduction.
 
-    #: Tables and figures that are new or have changed.
+    Attributes:
+        written: tables and figures that are new or have changed.
+        failed: runs and measurements that diverged or failed, with the reason.
+        incomplete: experiments whose work was stopped before it was complete.
+    """
+
     written: list[Path] = field(default_factory=list)
-    #: Runs and measurements that diverged or failed, and why.
     failed: dict[str, str] = field(default_factory=dict)
-    #: Experiments whose work was stopped before it was complete.
     incomplete: list[str] = field(default_factory=list)
 
 
 def chosen(names: Sequence[str]) -> list[Experiment]:
-    """The experiments of these names, in the order of the paper; "fig4" is "fig-4"."""
+    """Return the experiments with these names, in the order of the report; "fig4" is accepted for "fig-4"."""
     by_letters = {name.replace("-", ""): name for name in experiments()}
     found = {by_letters.get(name.replace("-", ""), "") for name in names}
     if "" in found:
@@ -64,233 +64,216 @@ def reproduce(
     workers: int | None = None,
     ray: str | None = None,
     gpus_per_run: float = 0.0,
-    shown: bool = False,
+    collect: bool = False,
+    drawn: Path | None = None,
 ) -> Done:
-    """Bring the experiments to their tables and figures; stopped at any time, the next call goes on.
+    """Compute what is missing and draw tables and figures; if stopped, the next call continues.
 
-    Training runs go through a sweep, several at a time. Measurements follow one at a time, so that none disturbs
-    another. Experiments that share work share its results. With `shown` nothing is run: tables and figures are made of
-    the runs that are there, and the others count as missing; what lacks a measurement, or all runs, is left as it is.
+    Training runs go through a sweep, several at a time. Measurements follow one at a time, so that they do not disturb
+    each other.
+
+    Args:
+        experiments: what to reproduce; experiments share the runs that they have in common.
+        profile: seeds, settings and sizes.
+        out: folder of the result tables and of the run folders.
+        workers: as for `run_sweep`.
+        ray: as for `run_sweep`.
+        gpus_per_run: as for `run_sweep`.
+        collect: run nothing, and draw what there are results for; other runs count as missing.
+        drawn: folder of `tables` and `figures`, if not `out`.
     """
-    file_formats.make_folder(out)
-    with locked(out / "reproduce.lock"):
-        # A seed of every engine before the next one, so that work which is stopped early compares the engines.
+    with sole_user(out):
+        store, predicted = ResultStore(out), needing_prediction(profile)
+        # One seed of every engine before the next seed, so that work which is stopped early compares the engines.
         runs = distinct(run for e in experiments for run in sorted(e.runs(profile), key=lambda run: run.settings.seed))
-        outcomes = in_archive(experiments, profile, out)
-        left = [run for run in runs if run.name not in outcomes]
-        if shown:
-            swept = [outcome(run, out / "runs" / run.name) for run in left]
+        left = [run for run in runs if store.run(run, run.name in predicted) is None]
+        if collect:
+            ended = [outcome(run, out / "runs" / run.name) for run in left]
         else:
-            swept = run_sweep(left, out / "runs", workers, ray, gpus_per_run) if left else []
-        outcomes |= {outcome.name: outcome for outcome in swept}
-        if (archive := _archive(profile, out)) is not None:
-            for ended in swept:
-                archive.keep(ended, out / "runs" / ended.name)
-        stopped = shown or any(outcome.status == "interrupted" for outcome in swept)
+            ended = run_sweep(left, out / "runs", workers, ray, gpus_per_run) if left else []
+        store.add_runs(((each, out / "runs" / each.name) for each in ended), predicted)
+        stopped = collect or any(each.status == "interrupted" for each in ended)
         wanted = [measurement for experiment in experiments for measurement in experiment.measurements(profile)]
-        results = measured({m.file: m for m in wanted}, out / "measurements", stopped)
-        done = Done(failed=_failures(list(outcomes.values()), results))
+        measured = measure_missing({m.key: m for m in wanted}, store, stopped)
+        outcomes = {each.name: each for each in ended} | known_runs(runs, store)
+        done = Done(failed=_failures(list(outcomes.values()), measured))
         for experiment in experiments:
-            found = _found(experiment, profile, outcomes, results, out, shown)
-            if found is None:
+            mine = [outcomes[run.name] for run in experiment.runs(profile)]
+            interrupted = [each.status == "interrupted" for each in mine]
+            lacking = any(m.key not in measured for m in experiment.measurements(profile))
+            if lacking or (all if collect and mine else any)(interrupted):
                 done.incomplete.append(experiment.name)
             else:
-                collect(experiment, found, out)
-                done.written += present(experiment, out, out)
+                results = results_of(experiment, profile, store, outcomes, measured)
+                done.written += draw(experiment, results, drawn or out, newer_than=store.files)
     return done
 
 
-def from_data(experiments: Sequence[Experiment], folder: Path, out: Path) -> list[Path]:
-    """Make tables and figures of data alone."""
-    file_formats.make_folder(out)
+def draw_from_results(
+    experiments: Sequence[Experiment], profile: Profile, folder: Path, drawn: Path
+) -> tuple[dict[str, ExperimentResults], list[Path]]:
+    """Draw the tables and figures of those experiments that the result tables of a folder have results for.
+
+    Returns:
+        The results by experiment, and the files that have changed.
+    """
+    store, found, written = ResultStore(folder), dict[str, ExperimentResults](), list[Path]()
     for experiment in experiments:
-        if not Data(folder / "data" / experiment.name).there:
-            raise InputError(f"There are no data of {experiment.name!r} in {str(folder / 'data')!r}.")
-    return [path for experiment in experiments for path in present(experiment, folder, out, again=True)]
+        runs, wanted = experiment.runs(profile), experiment.measurements(profile)
+        outcomes, measured = known_runs(runs, store), settled(wanted, store)
+        if (runs and not outcomes) or len(measured) < len({m.key for m in wanted}) or not (runs or wanted):
+            continue
+        if experiment.needs_prediction and any(not each.result["prediction"] for each in outcomes.values()):  # type: ignore[index]
+            continue
+        found[experiment.name] = results_of(experiment, profile, store, outcomes, measured)
+        written += draw(experiment, found[experiment.name], drawn)
+    return found, written
 
 
-def with_data(folder: Path) -> list[Experiment]:
-    """The experiments that a folder has data of."""
-    found = [e for e in experiments().values() if Data(folder / "data" / e.name).there]
-    if not found:
-        raise InputError(
-            f"There are no data in {str(folder / 'data')!r}; make some with dudx reproduce --out {folder}."
-        )
-    return found
+@contextmanager
+def sole_user(folder: Path) -> Iterator[None]:
+    """Lock the result tables of a folder, which is made if necessary."""
+    file_formats.make_folder(folder)
+    with locked(folder / "reproduce.lock"):
+        yield
 
 
-def distinct(runs: Any) -> list[Run]:
-    """Each run once; a run's name says what its settings are."""
+def distinct(runs: Iterable[Run]) -> list[Run]:
+    """Return each run once; a run's name follows from its settings."""
     return list({run.name: run for run in runs}.values())
 
 
-def in_archive(experiments: Iterable[Experiment], profile: Profile, out: Path) -> dict[str, Outcome]:
-    """What the profile's archive knows of the runs, by name; but not of those whose folders an experiment needs."""
-    archive = _archive(profile, out)
-    if archive is None:
-        return {}
-    found = archive.outcomes(run for e in experiments if e.archived for run in e.runs(profile))
-    needed = {run.name for experiment in experiments if not experiment.archived for run in experiment.runs(profile)}
-    return {name: known for name, known in found.items() if name not in needed}
+def needing_prediction(profile: Profile) -> set[str]:
+    """Names of the runs whose predicted solution is kept."""
+    return {run.name for e in experiments().values() if e.needs_prediction for run in e.runs(profile)}
 
 
-def _archive(profile: Profile, out: Path) -> Archive | None:
-    return None if profile.archive is None else Archive(out / profile.archive)
+def known_runs(runs: Iterable[Run], store: ResultStore) -> dict[str, Outcome]:
+    """Outcomes of the runs that are in the result tables, by name."""
+    found = {run.name: store.run(run) for run in runs}
+    return {name: known for name, known in found.items() if known is not None}
 
 
-# -- measurements --------------------------------------------------------------------------------------------------
+# -- measurements ------------------------------------------------------------------------------------------------------
 
 
-def known(measurement: Measurement, folder: Path) -> Result | None:
-    """What was measured before; None where nothing was, or where it failed and deserves another attempt."""
-    path = folder / measurement.file
-    result = _stored(path)["result"] if path.exists() else None
-    return None if result is None or result["status"] == "failed" else result
-
-
-def _stored(path: Path) -> dict[str, Any]:
-    """A measurement that was kept, if it is still what was written."""
-    found = file_formats.read_json(path, dict, {"result": dict, "environment": dict})
-    expected = found.pop(_SUM, None)
-    whole = found.keys() == {"function", "arguments", "result", "environment"} and "status" in found["result"]
-    if not whole or expected not in (None, digest(file_formats.json_text(found).encode())):
-        raise file_formats.DamagedError(f"{str(path)!r} is damaged; delete it to measure it again.")
-    return found
-
-
-def measured(wanted: Mapping[str, Measurement], folder: Path, stopped: bool) -> dict[str, Result]:
-    """The results by file name; some are missing if the work is stopped."""
-    results = settled(wanted.values(), folder)
-    missing = [measurement for name, measurement in wanted.items() if name not in results]
+def measure_missing(
+    wanted: Mapping[str, Measurement], store: ResultStore, stopped: bool = False
+) -> dict[str, Mapping[str, Any]]:
+    """Measure what is not in the result tables; results by key, incomplete if the work is stopped."""
+    results = settled(wanted.values(), store)
+    missing = [measurement for key, measurement in wanted.items() if key not in results]
     if missing and not stopped:
-        file_formats.make_folder(folder)
         try:
-            with politely_stopped(), Measuring() as server:
+            with politely_stopped(), MeasurementServer() as server:
                 for number, measurement in enumerate(missing, 1):
                     result = _skipped(measurement, results)
                     if result is None:
                         result = server.result(measurement.function, measurement.arguments)
-                        _keep(measurement, result, folder)
-                    results[measurement.file] = result
-                    told = result["status"] + (f": {result['reason']}" if "reason" in result else "")
-                    print(f"{number}/{len(missing)}  {measurement.name}  {told}", file=sys.stderr, flush=True)
+                        store.add_measurement(measurement, result)
+                        result = store.measured(measurement) or result
+                    results[measurement.key] = result
+                    status = result["status"] + (f": {result['reason']}" if "reason" in result else "")
+                    print(f"{number}/{len(missing)}  {measurement.name}  {status}", file=sys.stderr, flush=True)
         except KeyboardInterrupt:
-            pass  # what is missing then tells the rest
+            pass  # the results that are missing then tell the rest
     return results
 
 
-def settled(wanted: Iterable[Measurement], folder: Path) -> dict[str, Result]:
-    """What need not be measured, by file name: what was, and what that shows to be hopeless."""
-    results: dict[str, Result] = {}
+def settled(wanted: Iterable[Measurement], store: ResultStore) -> dict[str, Mapping[str, Any]]:
+    """Results that need no measurement, by key: known ones, and those skipped because of a known one."""
+    results: dict[str, Mapping[str, Any]] = {}
     for measurement in wanted:
-        result = known(measurement, folder) or _skipped(measurement, results)
+        result = store.measured(measurement) or _skipped(measurement, results)
         if result is not None:
-            results[measurement.file] = result
+            results[measurement.key] = result
     return results
 
 
-def _skipped(measurement: Measurement, results: Mapping[str, Result]) -> Result | None:
-    if measurement.after is None or measurement.after.file not in results:
+def _skipped(measurement: Measurement, results: Mapping[str, Mapping[str, Any]]) -> Mapping[str, Any] | None:
+    if measurement.after is None or measurement.after.key not in results:
         return None
-    reason = measurement.hopeless(results[measurement.after.file])
+    reason = measurement.skip_reason(results[measurement.after.key])
     return None if reason is None else {"status": "not tried", "reason": reason}
 
 
-def _keep(measurement: Measurement, result: Result, folder: Path) -> None:
-    content: dict[str, Any] = {"function": measurement.function, "arguments": measurement.arguments, "result": result}
-    content["environment"] = _here()
-    file_formats.write_json(
-        folder / measurement.file, {**content, _SUM: digest(file_formats.json_text(content).encode())}
-    )
-
-
-def _here() -> dict[str, Any]:
-    return {key: value for key, value in environment(0).items() if key not in ("seed", "threads")}
-
-
-def _failures(outcomes: Sequence[Outcome], results: Mapping[str, Result]) -> dict[str, str]:
+def _failures(outcomes: Sequence[Outcome], measured: Mapping[str, Mapping[str, Any]]) -> dict[str, str]:
     lost = {o.name: o.reason or "its loss is not finite" for o in outcomes if o.status in ("diverged", "failed")}
-    return lost | {name: result["reason"] for name, result in results.items() if result["status"] == "failed"}
+    return lost | {key: result["reason"] for key, result in measured.items() if result["status"] == "failed"}
 
 
-# -- data, tables, figures -----------------------------------------------------------------------------------------
+# -- results, tables, figures ------------------------------------------------------------------------------------------
 
 
-def _found(
+def results_of(
     experiment: Experiment,
     profile: Profile,
+    store: ResultStore,
     outcomes: Mapping[str, Outcome],
-    results: Mapping[str, Result],
-    out: Path,
-    in_part: bool,
-) -> Found | None:
-    """What the work came to; None if it is not complete, or if there is nothing of it where a part will do."""
-    mine = [outcomes[run.name] for run in experiment.runs(profile)]
-    needed = experiment.measurements(profile)
-    stopped = [outcome.status == "interrupted" for outcome in mine]
-    if (all if in_part and mine else any)(stopped) or any(m.file not in results for m in needed):
-        return None
-    return Found(mine, out / "runs", [(measurement, results[measurement.file]) for measurement in needed])
+    measured: Mapping[str, Mapping[str, Any]],
+) -> ExperimentResults:
+    """Results of one experiment; a run without an outcome is missing."""
+    rows = [run_row(run, outcomes.get(run.name)) for run in experiment.runs(profile)]
+    wanted = experiment.measurements(profile)
+    used = Counter(row["machine"] for row in rows if row["status"] in ("finished", "diverged"))
+    used.update(store.machine_of(m) for m in wanted if m.key in store.table(m.table).records)
+    machines = [{**store.machines[name], "count": used[name]} for name in sorted(filter(None, used))]
+    if used[None]:
+        machines.append({"count": used[None]})
+    return ExperimentResults(rows, [(m.arguments, measured[m.key]) for m in wanted], machines)
 
 
-def collect(experiment: Experiment, found: Found, out: Path) -> None:
-    """Write the data of an experiment, with the settings of everything they come from."""
-    folder = out / "data" / experiment.name
-    collected = experiment.collect(found)
-    for name, content in collected.items():
-        write_data(folder / name, content)
-    settings = {outcome.name: outcome.settings.model_dump(exclude_none=True) for outcome in found.outcomes}
-    arguments = {m.name: {"function": m.function, **m.arguments} for m, _ in found.measured}
-    write_data(folder / CONFIGS, {**settings, **arguments})
-    write_data(folder / ENVIRONMENT, _environments(found, out))
-    names = (*collected, CONFIGS, ENVIRONMENT)
-    write(folder / SUMS, sums({name: (folder / name).read_bytes() for name in names}).encode())
+def run_row(run: Run, ended: Outcome | None) -> dict[str, Any]:
+    """Row of an experiment's runs, also for runs that failed or are missing."""
+    result = (ended and ended.result) or {}
+    status = "missing" if ended is None or ended.status == "interrupted" else ended.status
+    return {
+        "name": run.name,
+        **{key: getattr(run.settings, key) for key in COMPARED_BY},
+        "status": status,
+        **{key: result.get(key) for key in _METRICS},
+        "reason": ended.reason if ended else None,
+        "settings": run.settings.model_dump(exclude_none=True),
+    }
 
 
-def _environments(found: Found, out: Path) -> dict[str, dict[str, Any]]:
-    """Where the numbers come from: each machine and version once, with the number of runs or measurements."""
-    of_runs = [_environment(outcome, found.runs / outcome.name) for outcome in found.outcomes]
-    every = [values for values in of_runs if values is not None]
-    stored = [out / "measurements" / m.file for m, _ in found.measured]
-    every += [_stored(path)["environment"] for path in stored if path.exists()]
-    counted: dict[str, dict[str, Any]] = {}
-    for values in every:
-        kept = {key: value for key, value in values.items() if key not in ("seed", "threads")}
-        entry = counted.setdefault(json.dumps(kept, sort_keys=True), {**kept, "times": 0})
-        entry["times"] += 1
-    return {str(number): entry for number, entry in enumerate(counted.values(), 1)}
+def draw(
+    experiment: Experiment, results: ExperimentResults, out: Path, newer_than: Sequence[Path] | None = None
+) -> list[Path]:
+    """Write the tables and the figure of an experiment; return the files that have changed.
 
-
-def _environment(ended: Outcome, folder: Path) -> dict[str, Any] | None:
-    """Where a run was made, which some in an archive do not tell; None where there is no run."""
-    path = folder / "environment.json"
-    if path.exists():
-        return file_formats.read_json(path, dict)
-    return None if ended.result is None else ended.result.get("environment", {})
-
-
-def present(experiment: Experiment, folder: Path, out: Path, again: bool = False) -> list[Path]:
-    """Make what is missing or older than its data, or all of it again; returns what has changed."""
-    data = Data(folder / "data" / experiment.name)
+    Args:
+        experiment: what to draw.
+        results: its results.
+        out: folder of `tables` and `figures`.
+        newer_than: do not draw a figure again that is newer than these files.
+    """
     written = []
     if experiment.tables is not None:
-        tables = experiment.tables(data)
+        tables = experiment.tables(results)
         texts = {f"{experiment.name}.md": f"# {experiment.title}\n\n" + "\n".join(t.markdown() for t in tables)}
         texts |= {"-".join([experiment.name, *filter(None, [table.name])]) + ".csv": table.csv() for table in tables}
-        written += [
-            out / "tables" / name for name, text in texts.items() if write(out / "tables" / name, text.encode())
-        ]
+        written += [path for name, text in texts.items() if write(path := out / "tables" / name, text.encode())]
     picture = out / "figures" / f"{experiment.name}.png"
-    if experiment.figure is not None and (again or _outdated(picture, data)):
+    if experiment.figure is not None and (newer_than is None or _outdated(picture, newer_than)):
         with tempfile.TemporaryDirectory() as temporary:
-            drawn = Path(temporary) / picture.name
-            experiment.figure(data, drawn)
-            if write(picture, drawn.read_bytes()):
+            fresh = Path(temporary) / picture.name
+            experiment.figure(results, fresh)
+            if write(picture, fresh.read_bytes()):
                 written.append(picture)
             else:
-                picture.touch()  # newer than its data again
+                picture.touch()  # newer than the results again
     return written
 
 
-def _outdated(path: Path, data: Data) -> bool:
-    return not path.exists() or path.stat().st_mtime < max(file.stat().st_mtime for file in data.files)
+def write(path: Path, content: bytes) -> bool:
+    """Write a file unless it holds the same content already; return whether it was written."""
+    if holds(path, content):
+        return False
+    file_formats.make_folder(path.parent)
+    file_formats.write_bytes(path, content)
+    return True
+
+
+def _outdated(path: Path, sources: Sequence[Path]) -> bool:
+    return not path.exists() or path.stat().st_mtime < max(source.stat().st_mtime for source in sources)

@@ -1,4 +1,4 @@
-"""The accuracy tables: the same problem with every engine, over the same seeds."""
+"""Accuracy tables: one problem solved with every engine, over the same seeds."""
 
 from __future__ import annotations
 
@@ -10,41 +10,40 @@ from typing import Any
 from dudx.lab.problems import problem as problem_named
 from dudx.lab.run.engine_table import engine_label, in_table_order
 from dudx.lab.sweep.sweep_run import Run
-from reproduction.experiments import claims, looks, trained
-from reproduction.experiments.base import Experiment, named
-from reproduction.experiments.claims import Claim, Lost
-from reproduction.experiments.data import Data
-from reproduction.experiments.pictures import engine_style, panels, plain_log
-from reproduction.experiments.power import power_table
-from reproduction.experiments.profile import Profile
-from reproduction.experiments.published import SCALE, published
-from reproduction.experiments.statistics import TEST, Seeds, best, compare
-from reproduction.experiments.tables import Cell, Table, as_published, counted, in_percent, median, spread
+from reproduction.analysis import claims, error_curves, run_rows
+from reproduction.analysis.claims import Claim, Lost
+from reproduction.analysis.error_curves import Progress
+from reproduction.analysis.figures import engine_style, panels, plain_log
+from reproduction.analysis.power import power_table
+from reproduction.analysis.published import SCALE, published
+from reproduction.analysis.statistics import TEST, Seeds, best, compare
+from reproduction.analysis.tables import Cell, Table, as_published, counted, in_percent, median, spread
+from reproduction.experiment import Experiment, ExperimentResults, named
+from reproduction.profile import Profile
 
-#: Equations with derivatives of one order, on which eFD is FD and is not run twice.
+#: Problems with derivatives of one order only, where eFD equals FD and is not run.
 ONE_ORDER = ("poisson",)
-#: Metric to heading, digits, and factor from what is stored to what is shown.
+#: Metric: heading, digits, and factor from the stored value to the one shown.
 METRICS = {
     "smape": ("SMAPE (%)", 2, 1.0),
     "l2_relative": ("L2 relative (%)", 2, 100.0),
     "max_error": ("max error", 3, 1.0),
 }
 SMAPE = (
-    "SMAPE counts 200 % wherever the reference is 0 and the prediction is not exactly so: it has a floor that depends "
-    "on how many of the scored points lie there, and ours are not the paper's."
+    "SMAPE counts 200 % wherever the reference is 0 and the prediction is not exactly 0: it has a floor that depends "
+    "on how many of the scored points lie there, and our points are not the paper's."
 )
 EMPHASIS = (
-    "Bold: the best, and what cannot be told from it, where anything is worse beyond the noise of the seeds "
-    f"({TEST}, 5 % level)."
+    f"Bold: the best error and those that do not differ significantly from it, if any other does ({TEST}, 5 % level)."
 )
-#: Shares of the way at which errors are shown.
+#: Shares of the training at which errors are shown.
 _MARKS = (0.1, 0.25, 0.5, 1.0)
-_WORDS: dict[looks.Measure, str] = {"cpu_seconds": "equal CPU time", "epoch": "equal steps"}
-_UNITS: dict[looks.Measure, str] = {"cpu_seconds": "s", "epoch": "steps"}
+_WORDS: dict[Progress, str] = {"cpu_seconds": "equal CPU time", "epoch": "equal steps"}
+_UNITS: dict[Progress, str] = {"cpu_seconds": "s", "epoch": "steps"}
 
 
 def runs(profile: Profile, problem: str) -> list[Run]:
-    """The runs of a problem."""
+    """Return the runs of a problem: engines × seeds."""
     plan = profile.trainings(problem)
     return [
         named(profile.settings(problem, engine=engine, seed=seed, **plan.settings))
@@ -54,86 +53,92 @@ def runs(profile: Profile, problem: str) -> list[Run]:
 
 
 def title(problem: str) -> str:
-    """What a problem is called in tables."""
+    """Return the label of a problem in tables."""
     found = problem_named(problem)
     return found.label or found.title
 
 
 def label(problem: str, engine: str) -> str:
-    """What an engine is called in the table of a problem."""
+    """Return the label of an engine in the table of a problem."""
     return "FD (eq. eFD)" if engine == "fd" and problem in ONE_ORDER else engine_label(engine)
 
 
-def experiment(problem: str, place: int, *notes: str, sfd_is_better: bool = False) -> Experiment:
-    """The table of a problem, and what the paper claims of it, if it does: of sFD, that it is better or worse."""
+def experiment(problem: str, position: int, *notes: str, sfd_is_better: bool = False) -> Experiment:
+    """Declare the accuracy table of a problem, and the claims on it if the paper has any.
+
+    Args:
+        problem: its name.
+        position: in the report.
+        notes: remarks below the table.
+        sfd_is_better: whether sFD is claimed to be more accurate than AD, or less.
+    """
     return Experiment(
         f"table-{problem}",
         f"{title(problem)}: errors by engine",
-        trained.collect_runs,
         runs=lambda profile: runs(profile, problem),
-        tables=lambda data: _tables(data, problem, notes),
-        figure=lambda data, path: _figure(data, problem, path),
-        claims=lambda data: _claims(data, problem, sfd_is_better),
-        place=place,
+        tables=lambda results: _tables(results, problem, notes),
+        figure=lambda results, path: _figure(results, problem, path),
+        claims=lambda results: _claims(results, problem, sfd_is_better),
+        position=position,
     )
 
 
 class _Errors:
-    """The errors of a problem's runs: in the end and, where runs looked on their way, at any mark."""
+    """Errors of a problem's runs: at the end and, where they were evaluated during training, at any mark."""
 
-    def __init__(self, data: Data):
-        self.rows = trained.read(data)
+    def __init__(self, results: ExperimentResults):
+        self.rows = results.runs
         self.engines = in_table_order(row["engine"] for row in self.rows)
-        self._ways = looks.read(data)
+        self._curves = error_curves.error_curves(results.runs)
         finished = [row for row in self.rows if row["status"] == "finished"]
-        there = [self._ways[row["name"]] for row in finished if row["name"] in self._ways]
-        #: How far all runs came; nothing where they did not look often enough to tell.
-        self.ends: dict[looks.Measure, float] = {
-            measure: looks.common_end(there, measure)
-            for measure in _WORDS
-            if len(there) == len(finished) and all(len(way) > len(_MARKS) for way in there)
+        curves = [self._curves[row["name"]] for row in finished if row["name"] in self._curves]
+        #: CPU seconds and steps that all runs reached; empty where they were not evaluated often enough.
+        self.ends: dict[Progress, float] = {
+            progress: error_curves.common_end(curves, progress)
+            for progress in _WORDS
+            if len(curves) == len(finished) and all(len(curve) > len(_MARKS) for curve in curves)
         }
-        self.ends = {measure: at for measure, at in self.ends.items() if at}
+        self.ends = {progress: at for progress, at in self.ends.items() if at}
 
     def of(self, engine: str) -> list[Mapping[str, Any]]:
-        return trained.where(self.rows, engine=engine)
+        return run_rows.where(self.rows, engine=engine)
 
     def last(self, engine: str, metric: str = "l2_relative") -> Seeds:
-        return trained.by_seed(self.of(engine), metric)
+        return run_rows.by_seed(self.of(engine), metric)
 
-    def at(self, engine: str, measure: looks.Measure, mark: float) -> Seeds:
-        """The errors at a mark of the runs that reached it, by seed."""
-        ways = {int(r["seed"]): self._ways.get(r["name"], ()) for r in self.of(engine) if r["status"] == "finished"}
-        found = {seed: looks.error_at(way, measure, mark) for seed, way in ways.items()}
+    def at(self, engine: str, progress: Progress, mark: float) -> Seeds:
+        """Errors at a mark of the runs that reached it, by seed."""
+        curves = {r["seed"]: self.curve(r["name"]) for r in self.of(engine) if r["status"] == "finished"}
+        found = {seed: error_curves.error_at(curve, progress, mark) for seed, curve in curves.items()}
         return {seed: error for seed, error in found.items() if error is not None}
 
     def has(self, metric: str) -> bool:
-        """Whether all runs that ended tell it: a mean over some of the seeds does not belong beside the others."""
+        """Whether all finished runs have a metric; a mean over some of the seeds would not compare with the others."""
         ended = [set(self.last(engine, "l2_relative")) for engine in self.engines]
         return any(ended) and [set(self.last(engine, metric)) for engine in self.engines] == ended
 
     def compared(self, engine: str) -> Seeds:
-        """What claims are judged by: errors after equally many steps, as published; else those in the end."""
+        """Errors that claims are judged by: after equally many steps, as published; else at the end."""
         return self.at(engine, "epoch", self.ends["epoch"]) if "epoch" in self.ends else self.last(engine)
 
-    def way(self, name: str) -> Sequence[looks.Look]:
-        return self._ways.get(name, ())
+    def curve(self, name: str) -> error_curves.ErrorCurve:
+        return self._curves.get(name, ())
 
 
-# -- what a reader sees ------------------------------------------------------------------------------------------------
+# -- tables and figure -------------------------------------------------------------------------------------------------
 
 
-def _tables(data: Data, problem: str, notes: Sequence[str]) -> list[Table]:
-    found = _Errors(data)
-    tables = [_in_the_end(data, found, problem, notes)]
-    tables += [_on_the_way(found, problem, measure, at) for measure, at in found.ends.items()]
+def _tables(results: ExperimentResults, problem: str, notes: Sequence[str]) -> list[Table]:
+    found = _Errors(results)
+    tables = [_final_errors(found, problem, notes)]
+    tables += [_errors_during_training(found, problem, progress, at) for progress, at in found.ends.items()]
     if published(f"table-{problem}"):
         compared = {engine: found.compared(engine) for engine in found.engines}
         tables.append(power_table(compared, problem, asked=len({row["seed"] for row in found.rows})))
     return tables
 
 
-def _in_the_end(data: Data, found: _Errors, problem: str, notes: Sequence[str]) -> Table:
+def _final_errors(found: _Errors, problem: str, notes: Sequence[str]) -> Table:
     theirs = published(f"table-{problem}")
     shown = [metric for metric in METRICS if found.has(metric)]
     bold = {metric: best({engine: found.last(engine, metric) for engine in found.engines}) for metric in shown}
@@ -151,17 +156,19 @@ def _in_the_end(data: Data, found: _Errors, problem: str, notes: Sequence[str]) 
     headings = []
     for metric in shown:
         headings += [METRICS[metric][0], *["median"] * (metric == "l2_relative"), "published"]
-    scale = trained.scale(data, [row["name"] for row in found.rows])
-    told = [f"Ours: {scale}. Published: {SCALE}.", EMPHASIS, *[SMAPE] * ("smape" in shown), *notes]
-    told += trained.told_missing(found.rows)
+    remarks = [f"Ours: {run_rows.scale(found.rows)}. Published: {SCALE}.", EMPHASIS, *[SMAPE] * ("smape" in shown)]
+    remarks += [*notes, *run_rows.missing_note(found.rows)]
     return Table(
-        f"{title(problem)}: mean ± standard deviation over the seeds.", ["method", *headings, "finished"], lines, told
+        f"{title(problem)}: mean ± standard deviation over the seeds.",
+        ["method", *headings, "finished"],
+        lines,
+        remarks,
     )
 
 
-def _on_the_way(found: _Errors, problem: str, measure: looks.Measure, end: float) -> Table:
+def _errors_during_training(found: _Errors, problem: str, progress: Progress, end: float) -> Table:
     marks = [share * end for share in _MARKS]
-    errors = {engine: [found.at(engine, measure, mark) for mark in marks] for engine in found.engines}
+    errors = {engine: [found.at(engine, progress, mark) for mark in marks] for engine in found.engines}
     bold = best({engine: at[-1] for engine, at in errors.items()})
     lines = [
         [
@@ -173,24 +180,24 @@ def _on_the_way(found: _Errors, problem: str, measure: looks.Measure, end: float
         ]
         for engine, at in errors.items()
     ]
-    unit = _UNITS[measure]
+    unit = _UNITS[progress]
     return Table(
-        f"{title(problem)} at {_WORDS[measure]}: relative L2 error in per cent, median over the seeds.",
+        f"{title(problem)} at {_WORDS[progress]}: relative L2 error in per cent, median over the seeds.",
         ["method", *(f"{mark:g} {unit}" for mark in marks), "mean ± sd", "seeds"],
         lines,
         [
-            "An error at a mark is the geometric mean of the looks in the last tenth before it, as each draw of points "
-            "moves a network a little. The last mark is one that all runs reached."
+            "An error at a mark is the geometric mean of the evaluations in the last tenth before it, as each draw of "
+            "points moves a network a little. The last mark is one that all runs reached."
         ],
-        name="time" if measure == "cpu_seconds" else "steps",
+        name="time" if progress == "cpu_seconds" else "steps",
     )
 
 
-def _figure(data: Data, problem: str, path: Path) -> None:
-    """Every seed a dot, its median a bar, the published mean a diamond; beside them the way there."""
-    found, theirs = _Errors(data), published(f"table-{problem}")
-    measure: looks.Measure = "cpu_seconds" if "cpu_seconds" in found.ends else "epoch"
-    columns = 2 if any(found.way(row["name"]) for row in found.rows) else 1
+def _figure(results: ExperimentResults, problem: str, path: Path) -> None:
+    """One mark per seed, the median as a bar, the published mean as a diamond; beside them the error curves."""
+    found, theirs = _Errors(results), published(f"table-{problem}")
+    progress: Progress = "cpu_seconds" if "cpu_seconds" in found.ends else "epoch"
+    columns = 2 if any(found.curve(row["name"]) for row in found.rows) else 1
     with panels(path, 1, columns, (5 * columns, 3.6)) as (_, (axes,)):
         dots = axes[0]
         for height, engine in enumerate(found.engines):
@@ -202,23 +209,23 @@ def _figure(data: Data, problem: str, path: Path) -> None:
             if engine in theirs:
                 dots.plot(theirs[engine]["l2_relative"][0], height, "D", color="0.4", markerfacecolor="none")
             for row in found.of(engine):
-                way = [(at, 100 * look.error) for look in found.way(row["name"]) if (at := getattr(look, measure))]
-                if way and row["status"] == "finished":
-                    axes[1].plot(*zip(*way, strict=True), color=colour, linewidth=0.8, alpha=0.7)
+                curve = [(at, 100 * e.error) for e in found.curve(row["name"]) if (at := getattr(e, progress))]
+                if curve and row["status"] == "finished":
+                    axes[1].plot(*zip(*curve, strict=True), color=colour, linewidth=0.8, alpha=0.7)
         dots.set_yticks(range(len(found.engines)), [label(problem, engine) for engine in found.engines])
         dots.invert_yaxis()
         plain_log(dots, y=None)
-        dots.set(xlabel="relative L2 error [%]\na mark a seed, a bar the median, ◇ published")
-        for ways in axes[1:]:
-            plain_log(ways)
-            ways.set(xlabel="CPU seconds" if measure == "cpu_seconds" else "steps", ylabel="relative L2 error [%]")
+        dots.set(xlabel="relative L2 error [%]\none mark per seed, bar: median, ◇ published")
+        for curves in axes[1:]:
+            plain_log(curves)
+            curves.set(xlabel="CPU seconds" if progress == "cpu_seconds" else "steps", ylabel="relative L2 error [%]")
 
 
 # -- claims ------------------------------------------------------------------------------------------------------------
 
 
-def _claims(data: Data, problem: str, sfd_is_better: bool) -> list[Claim]:
-    found, theirs = _Errors(data), published(f"table-{problem}")
+def _claims(results: ExperimentResults, problem: str, sfd_is_better: bool) -> list[Claim]:
+    found, theirs = _Errors(results), published(f"table-{problem}")
     if not theirs:
         return []
     at = f" after {found.ends['epoch']:g} steps" if "epoch" in found.ends else ""
@@ -228,10 +235,10 @@ def _claims(data: Data, problem: str, sfd_is_better: bool) -> list[Claim]:
         return ", ".join(f"{engine_label(e)} {theirs[e]['l2_relative'][0]:.2f} %" for e in engines if e in theirs)
 
     def lost(engine: str) -> Lost:
-        return Lost(*(trained.lost(found.of(each)) for each in (engine, "ad")))
+        return Lost(*(run_rows.lost(found.of(each)) for each in (engine, "ad")))
 
     def ratio(engine: str) -> str:
-        """What is compared; with the ratio after equal time where that is known, too."""
+        """Words for the ratio that is tested, with the ratio after equal time where it is known."""
         timed = found.ends.get("cpu_seconds")
         pairs = [found.at(e, "cpu_seconds", timed) for e in (engine, "ad")] if timed else []
         other = compare(*pairs) if pairs else None
@@ -240,7 +247,7 @@ def _claims(data: Data, problem: str, sfd_is_better: bool) -> list[Claim]:
 
     claimed = []
     for engine in (engine for engine in ("fd", "efd", "sfd") if engine in found.engines):
-        missing = trained.missing([*found.of(engine), *found.of("ad")])
+        missing = run_rows.missing([*found.of(engine), *found.of("ad")])
         compared = compare(found.compared(engine), found.compared("ad"))
         if engine == "sfd":
             judged = claims.smaller if sfd_is_better else claims.larger
@@ -252,7 +259,7 @@ def _claims(data: Data, problem: str, sfd_is_better: bool) -> list[Claim]:
             text = f"{title(problem)}: {label(problem, engine)} is as accurate as AD"
             size = theirs[engine]["l2_relative"][0] / theirs["ad"]["l2_relative"][0] if engine in theirs else None
         if compared is not None:
-            first, second = (trained.collapsed(found.of(each)) for each in (engine, "ad"))
+            first, second = (run_rows.collapsed(found.of(each)) for each in (engine, "ad"))
             finding = finding.collapsed(first, second, compared.pairs)
         claimed.append(finding.claim(text, numbers("ad", engine), ratio(engine), compared, size, missing))
     return claimed

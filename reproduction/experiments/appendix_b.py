@@ -1,4 +1,4 @@
-"""Networks whose samples influence each other: which Laplacian is each sample's own."""
+"""Networks whose samples influence each other: how wrong the Laplacian of each method is."""
 
 from __future__ import annotations
 
@@ -8,16 +8,15 @@ from typing import Any
 
 import numpy as np
 
-from reproduction.experiments import claims, discrepancy
-from reproduction.experiments.base import CsvRows, Experiment, Found
-from reproduction.experiments.claims import Claim
-from reproduction.experiments.data import Data
-from reproduction.experiments.fig_4 import TITLES
-from reproduction.experiments.published import published
-from reproduction.experiments.statistics import Seeds, compare, over_seeds
-from reproduction.experiments.tables import Table, percent, scientific, times
+from reproduction.analysis import claims
+from reproduction.analysis.claims import Claim
+from reproduction.analysis.published import published
+from reproduction.analysis.statistics import Seeds, compare, over_seeds
+from reproduction.analysis.tables import Table, percent, scientific, times
+from reproduction.experiment import Experiment, ExperimentResults
+from reproduction.measurements import laplacian_error
+from reproduction.measurements.step_cost import TITLES
 
-_FILE = "discrepancy.csv"
 _LABELS = {
     "batched_ad": "batched AD",
     "batched_fd": "FD on the batch",
@@ -25,54 +24,42 @@ _LABELS = {
     "isolated_fd": "isolated FD (ours)",
     "isolated_taylor": "isolated Taylor (ours)",
 }
-#: The share of the largest Laplacian from which a difference counts as wrong.
+#: Share of the largest Laplacian from which a difference counts as wrong.
 WRONG = 0.01
 
 
-def _collect(found: Found) -> dict[str, CsvRows]:
-    keys = (*discrepancy.LAPLACIANS, "scale")
-    return {
-        _FILE: [
-            {
-                "network": measurement.arguments["network"],
-                "seed": measurement.arguments["seed"],
-                "dtype": dtype,
-                "status": result["status"],
-                "loss": result.get("loss"),
-                **{key: result.get(dtype, {}).get(key) for key in keys},
-                "reason": result.get("reason"),
-            }
-            for measurement, result in found.measured
-            for dtype in discrepancy.DTYPES
-        ]
-    }
-
-
-def _read(data: Data) -> Callable[[str, str, str], Seeds]:
-    """From network, number format and quantity to values by initialisation."""
-    rows = data.rows(_FILE, ("network", "dtype", "status"), ("seed", *discrepancy.LAPLACIANS, "scale"))
+def _read(results: ExperimentResults) -> Callable[[str, str, str], Seeds]:
+    """Return a function from network, number format and quantity to values by initialisation."""
+    ok = [(arguments, result) for arguments, result in results.measured if result["status"] == "ok"]
 
     def values(network: str, dtype: str, key: str) -> Seeds:
-        chosen = [r for r in rows if (r["network"], r["dtype"], r["status"]) == (network, dtype, "ok")]
-        return {int(row["seed"]): row[key] for row in chosen}
+        return {a["seed"]: result[dtype][key] for a, result in ok if a["network"] == network}
 
     return values
 
 
-def _tables(data: Data) -> list[Table]:
-    values, theirs = _read(data), published("appendix-b")
+def _tables(results: ExperimentResults) -> list[Table]:
+    values, theirs = _read(results), published("appendix-b")
     lines = []
-    for network in discrepancy.NETWORK_NAMES:
-        for way, label in _LABELS.items():
-            single, double = (values(network, dtype, way) for dtype in discrepancy.DTYPES)
+    for network in laplacian_error.NETWORK_NAMES:
+        for method, label in _LABELS.items():
+            single, double = (values(network, dtype, method) for dtype in laplacian_error.DTYPES)
             shares = [single[seed] / scale for seed, scale in values(network, "float32", "scale").items() if scale]
-            line = [TITLES[network], label, scientific(theirs[network].get(way)), scientific(_median(single))]
+            line = [TITLES[network], label, scientific(theirs[network].get(method)), scientific(_median(single))]
             share = percent(statistics.median(shares)) if shares else "-"
             lines.append([*line, share, scientific(_median(double)), str(len(single))])
     return [
         Table(
             "Largest difference of the Laplacian from that of PerSampleAD, median over initialisations.",
-            ["network", "way", "published", "ours, FP32", "of the largest Laplacian", "ours, FP64", "initialisations"],
+            [
+                "network",
+                "derivatives",
+                "published",
+                "ours, FP32",
+                "of the largest Laplacian",
+                "ours, FP64",
+                "initialisations",
+            ],
             lines,
             [
                 "On the plain network there is nothing to isolate, so its isolated rows are the engine itself. The "
@@ -87,19 +74,19 @@ def _median(by_seed: Seeds) -> float | None:
     return statistics.median(by_seed.values()) if by_seed else None
 
 
-def _claims(data: Data) -> list[Claim]:
-    values, found = _read(data), []
+def _claims(results: ExperimentResults) -> list[Claim]:
+    values, found = _read(results), []
     for network in ("batchnorm", "attention"):
         title, theirs = TITLES[network], published("appendix-b")[network]
-        of: dict[str, Any] = {key: values(network, "float32", key) for key in (*discrepancy.LAPLACIANS, "scale")}
+        of: dict[str, Any] = {key: values(network, "float32", key) for key in (*laplacian_error.LAPLACIANS, "scale")}
         shares = np.array([of["batched_ad"][seed] / scale for seed, scale in of["scale"].items()])
         known = len(shares) > 1 and bool((shares > 0).all())
         wrong = over_seeds(np.log(shares / WRONG)) if known else None
         off = f"off by {percent(float(np.median(shares)))} of the largest Laplacian; " if len(shares) else ""
-        told = f"{off}against {100 * WRONG:g} %, where wrong begins"
+        words = f"{off}against {100 * WRONG:g} %, where wrong begins"
         text = f"{title}: the derivative of the sum over samples is wrong"
         finding = claims.larger(wrong, "t-test of the logarithms")
-        found.append(finding.claim(text, f"off by {theirs['batched_ad']:g}", told, wrong))
+        found.append(finding.claim(text, f"off by {theirs['batched_ad']:g}", words, wrong))
 
         claimed = theirs["batched_ad"] / theirs["batched_fd"]
         closer = compare(of["batched_ad"], of["batched_fd"])
@@ -109,17 +96,16 @@ def _claims(data: Data) -> list[Claim]:
 
         isolated = compare(of["isolated_taylor"], of["batched_fd"])
         text = f"{title}: isolation comes closer still"
-        told = "isolated Taylor / FD on the batch"
-        found.append(claims.smaller(isolated).claim(text, "ours", told, isolated))
+        words = "isolated Taylor / FD on the batch"
+        found.append(claims.smaller(isolated).claim(text, "ours", words, isolated))
     return found
 
 
 EXPERIMENT = Experiment(
     "appendix-b",
     "Whose derivative is it? Networks whose samples influence each other",
-    _collect,
-    measurements=discrepancy.measurements,
+    measurements=laplacian_error.measurements,
     tables=_tables,
     claims=_claims,
-    place=11,
+    position=11,
 )

@@ -1,17 +1,17 @@
-"""An open question: what each engine gains in accuracy and loses in time in double precision."""
+"""Open question: how much accuracy each engine gains, and how much time it loses, in double precision."""
 
 from __future__ import annotations
 
 import statistics
 from typing import Any
 
-from reproduction.experiments import methods, small
-from reproduction.experiments.base import CsvRows, Experiment, Found, Measurement
-from reproduction.experiments.data import Data
-from reproduction.experiments.profile import Profile
-from reproduction.experiments.statistics import compare
-from reproduction.experiments.tables import Table, percent, times
-from reproduction.experiments.ways import WAYS
+from reproduction.analysis.statistics import compare
+from reproduction.analysis.tables import Table, percent, times
+from reproduction.experiment import Experiment, ExperimentResults, Measurement
+from reproduction.experiments import methods
+from reproduction.measurements import short_training
+from reproduction.measurements.compared_methods import METHODS
+from reproduction.profile import Profile
 
 DTYPES = ("float32", "float64")
 TRAINED = ("ad", "taylor", "fd", "efd", "sfd", "efd-inside", "can", "cloud", "spectral")
@@ -19,22 +19,18 @@ SOLVED = ("poisson", "burgers", "plate")
 
 
 def _measurements(profile: Profile) -> list[Measurement]:
-    plan = small.plan(profile)
+    plan = short_training.plan(profile)
     return [
         methods.training(problem, method, seed, {**plan, "dtype": dtype})
         for seed in range(profile.methods.seeds)
-        for problem in small.some(SOLVED, profile.methods.problems)
-        for method in small.some(TRAINED, profile.methods.methods)
+        for problem in short_training.some(SOLVED, profile.methods.problems)
+        for method in short_training.some(TRAINED, profile.methods.methods)
         for dtype in DTYPES
     ]
 
 
-def _collect(found: Found) -> dict[str, CsvRows]:
-    return {"trainings.csv": methods.rows(found)}
-
-
-def _tables(data: Data) -> list[Table]:
-    rows = methods.read(data)
+def _tables(results: ExperimentResults) -> list[Table]:
+    rows = methods.rows(results)
     return [_table(rows, problem) for problem in SOLVED]
 
 
@@ -45,7 +41,7 @@ def _table(rows: list[dict[str, Any]], problem: str) -> Table:
         errors = {dtype: methods.by_seed(mine, dtype=dtype) for dtype in DTYPES}
         seconds = {dtype: [row["seconds"] for row in mine if row["dtype"] == dtype] for dtype in DTYPES}
         if not all(errors.values()):
-            lines.append([WAYS[method].label, "-", "-", "-", "-"])
+            lines.append([METHODS[method].label, "-", "-", "-", "-"])
             continue
         single, double = (statistics.fmean(errors[dtype].values()) for dtype in DTYPES)
         found = compare(errors["float64"], errors["float32"])
@@ -53,7 +49,7 @@ def _table(rows: list[dict[str, Any]], problem: str) -> Table:
         verdict = (
             "-" if found is None else str(found) if found.significant else f"{times(found.ratio)}, within the noise"
         )
-        lines.append([WAYS[method].label, percent(single), percent(double), verdict, times(slower)])
+        lines.append([METHODS[method].label, percent(single), percent(double), verdict, times(slower)])
     columns = ["method", "error in FP32", "error in FP64", "FP64 / FP32, error", "CPU seconds"]
     return Table(f"{methods.PROBLEMS[problem]}: mean relative L2 error over the seeds.", columns, lines, name=problem)
 
@@ -61,9 +57,8 @@ def _table(rows: list[dict[str, Any]], problem: str) -> Table:
 EXPERIMENT = Experiment(
     "double-precision",
     "Double precision: what each engine gains and loses",
-    _collect,
     measurements=_measurements,
     tables=_tables,
     note="A question that the paper leaves open.",
-    place=22,
+    position=22,
 )

@@ -1,7 +1,7 @@
-"""An open question: does the spectrum of the residual's Jacobian differ between AD and FD, and does it tell the error?
+"""Open question: does the spectrum of the residual's Jacobian differ between AD and FD, and does it predict the error?
 
-The truncated entropy of singular values σ is that of the shares p = σ / Σσ of those above a cut relative to the
-largest, divided by the logarithm of how many there are at all: 1 where all are equal, near 0 where one rules.
+The truncated entropy of singular values σ is the entropy of the shares p = σ / Σσ of those above a cut relative to the
+largest, divided by the logarithm of the number of all of them: 1 if all are equal, near 0 if one dominates.
 """
 
 from __future__ import annotations
@@ -17,54 +17,55 @@ from scipy import stats
 
 import dudx
 from dudx.lab import plots
-from reproduction.experiments import small
-from reproduction.experiments.base import CsvRows, Experiment, Found, Measurement
-from reproduction.experiments.data import Data
-from reproduction.experiments.pictures import plain_log
-from reproduction.experiments.profile import Profile
-from reproduction.experiments.tables import Table, percent
-from reproduction.experiments.ways import WAYS
+from reproduction.analysis.figures import plain_log
+from reproduction.analysis.tables import Table, percent
+from reproduction.experiment import Experiment, ExperimentResults, Measurement
+from reproduction.measurements import short_training
+from reproduction.measurements.compared_methods import METHODS
+from reproduction.profile import Profile
 
 TRAINED = ("ad", "fd")
-_CUT, _POINTS, _LOOKS = 1e-3, 150, 6
+_CUT, _POINTS, _EVALUATIONS = 1e-3, 150, 6
 
 
 def truncated_entropy(singular: torch.Tensor, cut: float = _CUT) -> float:
-    """The entropy of the shares of singular values above a cut, between 0 and 1."""
+    """Return the entropy of the shares of singular values above a cut, between 0 and 1."""
     kept = singular[singular > cut * singular.max()].double()
     share = kept / kept.sum()
     return float(-(share * share.log()).sum()) / math.log(len(singular))
 
 
-#: The numbers of a look.
-_LOOK = ("step", "error", "ad", "fd")
+#: Numbers of an evaluation: step, error, and the entropy by each engine.
+_EVALUATED = ("step", "error", "ad", "fd")
 
 
 def measure(method: str, seed: int, epochs: int, width: int, depth: int, **sizes: int) -> dict[str, Any]:
-    """A training of Burgers' equation by Adam, and the entropy by both engines on its way."""
+    """Train on Burgers' equation by Adam, and compute the entropy by both engines during training."""
     torch.set_num_threads(1)
-    # Points that stay for some epochs: spectra of the same ones are compared.
-    task = replace(small.task("burgers", seed, sizes, torch.float32), moves=False)
-    model = small.network(task, seed, width, depth, torch.float32)
+    # Points that stay for some epochs, so that spectra at the same points are compared.
+    task = replace(short_training.task("burgers", seed, sizes, torch.float32), moves=False)
+    model = short_training.network(task, seed, width, depth, torch.float32)
     equation = task.draw()[0]
-    residual, x, found = equation.residual, equation.points[:_POINTS], []
+    residual, x, found = equation.residual, equation.points[:_POINTS], {key: [] for key in _EVALUATED}
 
-    def look(step: int, engine: dudx.Engine) -> None:
+    def evaluate(step: int, engine: dudx.Engine) -> None:
         other = dudx.FD().calibrated(model, x, residual.operators(x)) if method == "ad" else engine
         both = {"ad": dudx.AD(), "fd": other}
-        entropies = {
-            name: truncated_entropy(torch.linalg.svdvals(residual.jacobian(model, x, each)[1].double()))
-            for name, each in both.items()
-        }
-        found.append({"step": step, "error": task.error(model), **entropies})
+        found["step"].append(step)
+        found["error"].append(task.error(model))
+        for name, each in both.items():
+            singular = torch.linalg.svdvals(residual.jacobian(model, x, each)[1].double())
+            found[name].append(truncated_entropy(singular))
 
-    engine = WAYS[method].engine(task, torch.Generator())
-    result = small.train(task, model, engine, epochs, max(1, epochs // _LOOKS), small.adam, look)
-    return {**result, "looks": found}
+    engine = METHODS[method].engine(task, torch.Generator())
+    result = short_training.train(
+        task, model, engine, epochs, max(1, epochs // _EVALUATIONS), short_training.adam, evaluate
+    )
+    return {**result, "evaluations": found}
 
 
 def _measurements(profile: Profile) -> list[Measurement]:
-    plan = small.plan(profile)
+    plan = short_training.plan(profile)
     sizes = {key: plan[key] for key in ("width", "depth", "batch", "boundary_batch", "initial_batch")}
     return [
         Measurement(
@@ -73,28 +74,22 @@ def _measurements(profile: Profile) -> list[Measurement]:
             {"method": method, "seed": seed, "epochs": profile.methods.short, **sizes},
         )
         for seed in range(profile.methods.outcomes)
-        for method in small.some(TRAINED, profile.methods.methods)
+        for method in short_training.some(TRAINED, profile.methods.methods)
     ]
 
 
-def _collect(found: Found) -> dict[str, CsvRows]:
-    """A row for each look; one without numbers for a training that failed."""
-    return {
-        "looks.csv": [
-            {"method": m.arguments["method"], "seed": m.arguments["seed"], **look, "final": result.get("error")}
-            for m, result in found.measured
-            for look in (result["looks"] if result["status"] == "ok" else [dict.fromkeys(_LOOK)])
-        ]
-    }
+def _rows(results: ExperimentResults) -> list[dict[str, Any]]:
+    """One row per evaluation of the trainings that came to an end."""
+    return [
+        {**arguments, **dict(zip(_EVALUATED, values, strict=True)), "final": result["error"]}
+        for arguments, result in results.measured
+        if result["status"] == "ok"
+        for values in zip(*(result["evaluations"][key] for key in _EVALUATED), strict=True)
+    ]
 
 
-def _read(data: Data) -> list[dict[str, Any]]:
-    rows = data.rows("looks.csv", ("method",), ("seed", *_LOOK, "final"))
-    return [row for row in rows if row["step"] is not None]
-
-
-def _tables(data: Data) -> list[Table]:
-    rows = _read(data)
+def _tables(results: ExperimentResults) -> list[Table]:
+    rows = _rows(results)
     steps = sorted({row["step"] for row in rows})
     lines = []
     for step in steps:
@@ -114,7 +109,7 @@ def _tables(data: Data) -> list[Table]:
 
 
 def _answer(rows: list[dict[str, Any]], steps: list[float]) -> str:
-    """Whether it differs between engines by more than between seeds, and goes with the final error."""
+    """Say whether it differs between engines by more than between seeds, and correlates with the final error."""
     last = [row for row in rows if row["step"] == steps[-1]]
     between = float(np.std([row["ad"] for row in last]))
     apart = float(np.max([abs(row["fd"] - row["ad"]) for row in rows]))
@@ -133,21 +128,21 @@ def _answer(rows: list[dict[str, Any]], steps: list[float]) -> str:
             found: Any = stats.spearmanr([row["ad"] for row in mine], [row["final"] for row in mine])
             sure = "which is more than chance" if found.pvalue < 0.05 else "which may be chance"
             words.append(
-                f"over {len(mine)} trainings with {WAYS[method].label} the rank correlation of the entropy half-way "
+                f"over {len(mine)} trainings with {METHODS[method].label} the rank correlation of the entropy half-way "
                 f"with the final error is {found.statistic:+.2f} (p = {found.pvalue:.2g}), {sure}"
             )
     return "; ".join(words) + "."
 
 
-def _figure(data: Data, path: Path) -> None:
-    rows = _read(data)
+def _figure(results: ExperimentResults, path: Path) -> None:
+    rows = _rows(results)
     with plots.figure(path, 2, (11, 4)) as (left, right):
-        # The first broad and pale below the second, which would hide it.
+        # The first one broad and pale, as the second one would hide it.
         for colour, method, width, alpha in zip(plots.COLOURS, TRAINED, (5, 1), (0.5, 1), strict=False):
             mine = [row for row in rows if row["method"] == method]
             for seed in sorted({row["seed"] for row in mine}):
                 of_seed = [row for row in mine if row["seed"] == seed]
-                label = f"trained with {WAYS[method].label}" if seed == 0 else None
+                label = f"trained with {METHODS[method].label}" if seed == 0 else None
                 steps, found = [row["step"] for row in of_seed], [row["ad"] for row in of_seed]
                 left.plot(steps, found, color=colour, label=label, linewidth=width, alpha=alpha)
             errors = [100 * row["error"] for row in mine]
@@ -161,10 +156,9 @@ def _figure(data: Data, path: Path) -> None:
 EXPERIMENT = Experiment(
     "entropy",
     "Truncated entropy of the residual's Jacobian with AD and FD",
-    _collect,
     measurements=_measurements,
     tables=_tables,
     figure=_figure,
     note="A question that the paper leaves open; the measure is that of Chen et al., with the cut said above.",
-    place=23,
+    position=23,
 )

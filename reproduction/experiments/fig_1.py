@@ -1,20 +1,16 @@
-"""The picture on the first page: Poisson's equation solved with stochastic finite differences."""
+"""Figure 1: Poisson's equation solved with stochastic finite differences."""
 
 from __future__ import annotations
 
 from pathlib import Path
 
-from dudx.lab import file_formats, plots
+from dudx.lab import plots
 from dudx.lab.problems import problem
 from dudx.lab.sweep.sweep_run import Run
-from reproduction.experiments import trained
-from reproduction.experiments.base import CsvRows, Experiment, Found, NpzArrays, named
-from reproduction.experiments.data import Data
-from reproduction.experiments.pictures import notice
-from reproduction.experiments.profile import Profile
-from reproduction.experiments.published import published
-
-_ARRAYS = ("points", "prediction", "reference")
+from reproduction.analysis.figures import notice
+from reproduction.analysis.published import published
+from reproduction.experiment import Experiment, ExperimentResults, named
+from reproduction.profile import Profile
 
 
 def _runs(profile: Profile) -> list[Run]:
@@ -22,18 +18,10 @@ def _runs(profile: Profile) -> list[Run]:
     return [named(profile.settings("poisson", engine="sfd", seed=0, **chosen))]
 
 
-def _collect(found: Found) -> dict[str, CsvRows | NpzArrays]:
-    files: dict[str, CsvRows | NpzArrays] = {trained.RUNS: trained.run_rows(found)}
-    for outcome in found.outcomes:
-        if (found.runs / outcome.name / "prediction.npz").exists():
-            files["solution.npz"] = file_formats.read_arrays(found.runs / outcome.name / "prediction.npz")
-    return files
-
-
-def _figure(data: Data, path: Path) -> None:
-    (run,) = trained.read(data)
-    if (data.folder / "solution.npz").exists():
-        plots.solution(path, problem("poisson"), **data.arrays("solution.npz", _ARRAYS))
+def _figure(results: ExperimentResults, path: Path) -> None:
+    (run,) = results.runs
+    if run["prediction"] is not None:
+        plots.solution(path, problem("poisson"), **run["prediction"])
     else:
         notice(path, f"The run {run['name']} {run['status']}: {run['reason'] or 'its loss is not finite'}")
 
@@ -41,10 +29,9 @@ def _figure(data: Data, path: Path) -> None:
 EXPERIMENT = Experiment(
     "fig-1",
     "Poisson solved with sFD: prediction, reference, error",
-    _collect,
     runs=_runs,
     figure=_figure,
     note=f"Published: {published('fig-1')['sfd']:g} % with sFD and {published('fig-1')['ad']:g} % with AD.",
-    archived=False,
-    place=1,
+    needs_prediction=True,
+    position=1,
 )

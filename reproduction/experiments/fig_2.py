@@ -1,28 +1,22 @@
-"""The error of finite differences against the step in single precision."""
+"""Figure 2: error of finite differences against the step, in single precision."""
 
 from __future__ import annotations
 
 from pathlib import Path
 
 from dudx.lab import plots
-from reproduction.experiments import curves
-from reproduction.experiments.base import CsvRows, Experiment, Found, NpzArrays
-from reproduction.experiments.data import Data
-from reproduction.experiments.pictures import notice
+from reproduction.analysis.figures import notice
+from reproduction.experiment import Experiment, ExperimentResults
+from reproduction.measurements import step_curves
 
 
-def _collect(found: Found) -> dict[str, CsvRows | NpzArrays]:
-    return {curves.OPTIMA: curves.optima_rows(found), "curves.npz": curves.arrays(found)}
-
-
-def _figure(data: Data, path: Path) -> None:
-    if reason := curves.failure(data, ("fp32",)):
+def _figure(results: ExperimentResults, path: Path) -> None:
+    if reason := step_curves.failure(results, ("fp32",)):
         return notice(path, reason)
-    needed = [f"fp32-{order}-{key}" for order in curves.ORDERS for key in ("steps", "rmse", "max_error")]
-    arrays = data.arrays("curves.npz", needed)
+    curves = step_curves.curves(results)["fp32"]
     with plots.figure(path, 2, (10, 3.8)) as axes:
-        for ax, order, name in zip(axes, curves.ORDERS, ("first", "second"), strict=True):
-            steps, rmse, most = (arrays[f"fp32-{order}-{key}"] for key in ("steps", "rmse", "max_error"))
+        for ax, order, name in zip(axes, step_curves.ORDERS, ("first", "second"), strict=True):
+            steps, rmse, most = (curves[str(order)][key] for key in ("steps", "rmse", "max_error"))
             ax.loglog(steps, rmse, label="RMSE")
             ax.loglog(steps, most, linestyle="--", label="max")
             least = int(rmse.argmin())
@@ -35,9 +29,8 @@ def _figure(data: Data, path: Path) -> None:
 EXPERIMENT = Experiment(
     "fig-2",
     "Error against step, FP32",
-    _collect,
-    measurements=lambda profile: curves.measurements(profile, ("fp32",)),
+    measurements=lambda profile: step_curves.measurements(profile, ("fp32",)),
     figure=_figure,
     note="Published: the same shape, without numbers.",
-    place=3,
+    position=3,
 )

@@ -1,4 +1,4 @@
-"""The error of finite differences against the step in three floating-point formats, and the constant behind it."""
+"""Figure 3: error of finite differences against the step in three floating-point formats."""
 
 from __future__ import annotations
 
@@ -7,32 +7,26 @@ import statistics
 from pathlib import Path
 
 from dudx.lab import plots
-from reproduction.experiments import curves
-from reproduction.experiments.base import CsvRows, Experiment, Found, NpzArrays
-from reproduction.experiments.claims import Claim, Ratio
-from reproduction.experiments.data import Data
-from reproduction.experiments.pictures import notice
-from reproduction.experiments.published import published
+from reproduction.analysis.claims import Claim, Ratio
+from reproduction.analysis.figures import notice
+from reproduction.analysis.published import published
+from reproduction.experiment import Experiment, ExperimentResults
+from reproduction.measurements import step_curves
 
 SHOWN_FORMATS = ("fp64", "fp32", "bf16")
-#: What "of order of a few" is taken to mean.
+#: Range that counts as "of order of a few".
 FEW = (1.0, 10.0)
 
 
-def _collect(found: Found) -> dict[str, CsvRows | NpzArrays]:
-    return {curves.OPTIMA: curves.optima_rows(found), "curves.npz": curves.arrays(found)}
-
-
-def _figure(data: Data, path: Path) -> None:
-    if reason := curves.failure(data, SHOWN_FORMATS):
+def _figure(results: ExperimentResults, path: Path) -> None:
+    if reason := step_curves.failure(results, SHOWN_FORMATS):
         return notice(path, reason)
-    needed = [f"{name}-{order}-{key}" for name in SHOWN_FORMATS for order in curves.ORDERS for key in ("steps", "rmse")]
-    arrays = data.arrays("curves.npz", needed)
-    optima = {(row["format"], row["order"]): row for row in curves.read_optima(data) if row["network"] == 0}
+    curves = step_curves.curves(results)
+    optima = {(row["format"], row["order"]): row for row in step_curves.optima(results) if row["seed"] == 0}
     with plots.figure(path, 2, (11, 4)) as axes:
-        for ax, order, name in zip(axes, curves.ORDERS, ("first", "second"), strict=True):
+        for ax, order, name in zip(axes, step_curves.ORDERS, ("first", "second"), strict=True):
             for colour, format in zip(plots.COLOURS, SHOWN_FORMATS, strict=False):
-                steps, rmse = (arrays[f"{format}-{order}-{key}"] for key in ("steps", "rmse"))
+                steps, rmse = (curves[format][str(order)][key] for key in ("steps", "rmse"))
                 row = optima[format, order]
                 label = f"{format.upper()}: ε = {row['step']:.1e}, C{'₁₂'[order - 1]} = {row['constant']:.1f}"
                 ax.loglog(steps, rmse, color=colour, label=label)
@@ -41,14 +35,14 @@ def _figure(data: Data, path: Path) -> None:
             ax.legend(loc="upper center", bbox_to_anchor=(0.5, -0.18), fontsize=9)
 
 
-def _claims(data: Data) -> list[Claim]:
-    rows = curves.read_optima(data)
-    found = {name: values for name, values in curves.constants(rows, 1).items() if name in SHOWN_FORMATS}
+def _claims(results: ExperimentResults) -> list[Claim]:
+    rows = step_curves.optima(results)
+    found = {name: values for name, values in step_curves.constants(rows, 1).items() if name in SHOWN_FORMATS}
     low, high = published("fig-3")["constant"]
-    told = f"C₁ from {low:g} to {high:g}: of order of a few"
+    words = f"C₁ from {low:g} to {high:g}: of order of a few"
     text = "The best step for first derivatives is C₁ ε_m^⅓ in FP64, FP32 and BF16"
     if not all(found.values()):
-        return [Claim(text, told, "undecided", "not every format could be measured")]
+        return [Claim(text, words, "undecided", "not every format could be measured")]
     means = {name: math.exp(statistics.fmean(map(math.log, values))) for name, values in found.items()}
     spans = {name: f"{means[name]:.1f} ({min(values):.1f} to {max(values):.1f})" for name, values in found.items()}
     few = [FEW[0] <= mean <= FEW[1] for mean in means.values()]
@@ -58,16 +52,15 @@ def _claims(data: Data) -> list[Claim]:
     every = [value for values in found.values() for value in values]
     middle = math.exp(statistics.fmean(map(math.log, every)))
     ratio = Ratio("C₁ over all formats and networks", middle, min(every), max(every), math.sqrt(low * high))
-    return [Claim(text, told, verdict, evidence, ratio=ratio)]
+    return [Claim(text, words, verdict, evidence, ratio=ratio)]
 
 
 EXPERIMENT = Experiment(
     "fig-3",
     "Error against step by floating-point format",
-    _collect,
-    measurements=lambda profile: curves.measurements(profile, SHOWN_FORMATS),
+    measurements=lambda profile: step_curves.measurements(profile, SHOWN_FORMATS),
     figure=_figure,
     note="Published: the optima imply a C₁ of 2 to 3.",
     claims=_claims,
-    place=4,
+    position=4,
 )

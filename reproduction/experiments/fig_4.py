@@ -1,4 +1,4 @@
-"""The cost of a training step against the batch, on three networks."""
+"""Figure 4: time and memory of a training step against the batch size, on three networks."""
 
 from __future__ import annotations
 
@@ -10,16 +10,15 @@ from typing import Any
 from scipy import stats
 
 from dudx.lab import plots
-from reproduction.experiments import claims, cost
-from reproduction.experiments.base import CsvRows, Experiment, Found
-from reproduction.experiments.claims import Claim, Ratio
-from reproduction.experiments.data import Data
-from reproduction.experiments.pictures import drawn, panels
-from reproduction.experiments.published import published
-from reproduction.experiments.tables import Table, times
+from reproduction.analysis import claims
+from reproduction.analysis.claims import Claim, Ratio
+from reproduction.analysis.figures import drawn, panels
+from reproduction.analysis.published import published
+from reproduction.analysis.tables import Table, times
+from reproduction.experiment import Experiment, ExperimentResults
+from reproduction.measurements import step_cost
+from reproduction.measurements.step_cost import TITLES
 
-_FILE = "cost.csv"
-TITLES = {"mlp": "plain MLP", "batchnorm": "MLP with BN", "attention": "MLP with attention"}
 _STYLES = {
     "batched AD": (plots.COLOURS[6], "o", "-"),
     "per-sample AD": ("0.55", "X", "--"),
@@ -34,57 +33,45 @@ _STYLES = {
     "isolated FD": (plots.COLOURS[5], "s", ":"),
     "isolated Taylor": (plots.COLOURS[3], "v", ":"),
 }
-#: The batch at which the paper compares with the per-sample loop.
+#: Batch size at which the paper compares with the per-sample loop.
 _PAPERS_BATCH = 128
-Ladder = Mapping[int, Mapping[str, Any]]
+#: Results by batch size.
+ByBatch = Mapping[int, Mapping[str, Any]]
+#: Results of each network and variant of a step, from small batches to large.
+Ladders = Mapping[tuple[str, str], list[dict[str, Any]]]
 
 
-def _collect(found: Found) -> dict[str, CsvRows]:
-    keys, results = ("network", "way", "batch"), ("seconds", "median", "steps", "megabytes", "reason")
-    return {
-        _FILE: [
-            {
-                **{key: measurement.arguments[key] for key in keys},
-                "status": result["status"],
-                **{key: result.get(key) for key in results},
-            }
-            for measurement, result in found.measured
-        ]
-    }
-
-
-def _read(data: Data) -> dict[tuple[str, str], list[dict[str, Any]]]:
-    """The points by network and way, from small batches to large."""
-    rows = data.rows(_FILE, ("network", "way", "status", "reason"), ("batch", "seconds", "megabytes"))
+def _ladders(results: ExperimentResults) -> Ladders:
+    """Results by network and variant, from small batches to large."""
     ladders: dict[tuple[str, str], list[dict[str, Any]]] = {}
-    for row in rows:
-        row["batch"] = int(row["batch"])
-        ladders.setdefault((row["network"], row["way"]), []).append(row)
+    for arguments, result in results.measured:
+        row = {"megabytes": None, **result, "batch": arguments["batch"]}
+        ladders.setdefault((arguments["network"], arguments["variant"]), []).append(row)
     return ladders
 
 
-def _measured(ladder: Sequence[Mapping[str, Any]] | None) -> Ladder:
+def _measured(ladder: Sequence[Mapping[str, Any]] | None) -> ByBatch:
     return {row["batch"]: row for row in ladder or () if row["status"] == "ok"}
 
 
 # -- factors -------------------------------------------------------------------------------------------------------
 
 
-def _common(*points: Ladder) -> list[int]:
-    return sorted(set.intersection(*(set(of_way) for of_way in points)))
+def _common(*points: ByBatch) -> list[int]:
+    return sorted(set.intersection(*(set(of_variant) for of_variant in points)))
 
 
-def _factor(top: Ladder, bottom: Ladder, key: str, batch: int | None) -> float | None:
+def _factor(top: ByBatch, bottom: ByBatch, key: str, batch: int | None) -> float | None:
     if batch is None or top[batch][key] is None or not bottom[batch][key]:
         return None
     return top[batch][key] / bottom[batch][key]
 
 
-def _factors(ladders: Mapping[tuple[str, str], list[dict[str, Any]]]) -> list[tuple[str, str, str, float | None, str]]:
-    """Every factor that is published: its key, the network, what it is, what we measured and where."""
+def _factors(ladders: Ladders) -> list[tuple[str, str, str, float | None, str]]:
+    """Published factors: key, network, description, measured value, and the batch it was measured at."""
     found = []
     for network, title in TITLES.items():
-        fd, batched, single = (_measured(ladders.get((network, way))) for way in ("FD", "batched AD", "per-sample AD"))
+        fd, batched, single = (_measured(ladders.get((network, v))) for v in ("FD", "batched AD", "per-sample AD"))
         both, all_three = _common(fd, batched), _common(fd, single)
         speeds = [value for batch in both if (value := _factor(batched, fd, "seconds", batch)) is not None]
         found.append(
@@ -116,28 +103,28 @@ def _median(values: Sequence[float]) -> float | None:
     return statistics.median(values) if values else None
 
 
-def _told(value: float | Sequence[float] | None) -> str:
+def _factor_text(value: float | Sequence[float] | None) -> str:
     if isinstance(value, Sequence):
         return f"{value[0]:g} to {value[1]:g}×"
     return times(value)
 
 
 def _plain(value: float | None) -> str:
-    """A time or a memory in three digits, or to the unit."""
+    """Format a time or a memory in three digits, or to the unit."""
     return "-" if value is None else f"{value:.3g}" if value < 1000 else f"{value:.0f}"
 
 
-# -- what a reader sees --------------------------------------------------------------------------------------------
+# -- tables and figure ----------------------------------------------------------------------------------------------
 
 
-def _tables(data: Data) -> list[Table]:
-    ladders = _read(data)
+def _tables(results: ExperimentResults) -> list[Table]:
+    ladders = _ladders(results)
     lines = []
-    for (network, way), ladder in ladders.items():
+    for (network, variant), ladder in ladders.items():
         points = _measured(ladder)
         at = _PAPERS_BATCH if _PAPERS_BATCH in points else max(points, default=None)
         first = next((row for row in ladder if row["status"] != "ok"), None)
-        name = f"{way} (wrong)" if way == "batched AD" and network != "mlp" else way
+        name = f"{variant} (wrong)" if variant == "batched AD" and network != "mlp" else variant
         largest = max(points, default=None)
         cells, last = (
             [_plain(1e3 * points[b]["seconds"]), _plain(points[b]["megabytes"])] if b else ["-"] * 2
@@ -147,10 +134,10 @@ def _tables(data: Data) -> list[Table]:
         lines.append([TITLES[network], name, str(at or "-"), *cells, str(largest or "-"), *last, why])
     theirs = published("fig-4")
     factors = [
-        [text, _told(theirs[key].get(network)), times(value), where]
+        [text, _factor_text(theirs[key].get(network)), times(value), where]
         for key, network, text, value, where in _factors(ladders)
     ]
-    columns = ["network", "way", "B", "ms", "MiB", "largest B", "ms", "MiB", "why not larger"]
+    columns = ["network", "derivatives", "B", "ms", "MiB", "largest B", "ms", "MiB", "why not larger"]
     caption = "Time (fastest of several) and peak memory of a training step, each point in a process of its own."
     return [
         Table(caption, columns, lines, words=2),
@@ -158,20 +145,20 @@ def _tables(data: Data) -> list[Table]:
     ]
 
 
-def _figure(data: Data, path: Path) -> None:
-    ladders = _read(data)
+def _figure(results: ExperimentResults, path: Path) -> None:
+    ladders = _ladders(results)
     with panels(path, 2, 3, (12, 7)) as (figure, axes):
         for column, (network, title) in enumerate(TITLES.items()):
             for row, (key, factor, label) in enumerate(
                 (("seconds", 1e3, "time of a training step [ms]"), ("megabytes", 1.0, "peak memory [MiB]"))
             ):
                 ax = axes[row][column]
-                for way, (colour, marker, line) in _STYLES.items():
-                    points = {b: p for b, p in _measured(ladders.get((network, way))).items() if p[key] is not None}
+                for variant, (colour, marker, line) in _STYLES.items():
+                    points = {b: p for b, p in _measured(ladders.get((network, variant))).items() if p[key] is not None}
                     values = [max(factor * point[key], 1e-2) for point in points.values()]
                     style = {"color": colour, "marker": marker, "linestyle": line, "markersize": 4}
                     if points:
-                        ax.plot(list(points), values, label=way, **style)
+                        ax.plot(list(points), values, label=variant, **style)
                 if drawn(ax):
                     ax.set_xscale("log", base=2)
                     ax.set_yscale("log")
@@ -180,8 +167,8 @@ def _figure(data: Data, path: Path) -> None:
         figure.legend(list(entries.values()), list(entries), loc="outside lower center", ncols=6, handlelength=3)
 
 
-def _claims(data: Data) -> list[Claim]:
-    ladders, theirs = _read(data), published("fig-4")
+def _claims(results: ExperimentResults) -> list[Claim]:
+    ladders, theirs = _ladders(results), published("fig-4")
     found = [_speed_claim(ladders, network) for network in TITLES]
     words = {
         "batched_memory": "a step with FD takes half the memory of one with batched AD",
@@ -200,15 +187,15 @@ def _claims(data: Data) -> list[Claim]:
     return found
 
 
-def _speed_claim(ladders: Mapping[tuple[str, str], list[dict[str, Any]]], network: str) -> Claim:
-    fd, batched = (_measured(ladders.get((network, way))) for way in ("FD", "batched AD"))
+def _speed_claim(ladders: Ladders, network: str) -> Claim:
+    fd, batched = (_measured(ladders.get((network, variant))) for variant in ("FD", "batched AD"))
     low, high = published("fig-4")["batched_time"][network]
     text = f"{TITLES[network]}: FD is faster than batched AD at every batch"
-    told = f"{low:g} to {high:g}× at every batch"
+    published_range = f"{low:g} to {high:g}× at every batch"
     ratios = [_factor(batched, fd, "seconds", batch) for batch in _common(fd, batched)]
     known = [ratio for ratio in ratios if ratio is not None]
     if not known:
-        return Claim(text, told, "undecided", "there is no batch that both were measured at")
+        return Claim(text, published_range, "undecided", "there is no batch that both were measured at")
     faster = sum(ratio > 1 for ratio in known)
     p = stats.binomtest(faster, len(known)).pvalue
     verdict = claims.at_least(statistics.median(known), low)
@@ -219,16 +206,15 @@ def _speed_claim(ladders: Mapping[tuple[str, str], list[dict[str, Any]]], networ
         f"FD is faster at {faster} of {len(known)} batches (sign test over batches, p = {p:.2g}; a time has no seeds)"
     )
     ratio = Ratio("batched AD / FD", statistics.median(known), min(known), max(known), low)
-    return Claim(text, told, verdict, evidence, ratio=ratio)
+    return Claim(text, published_range, verdict, evidence, ratio=ratio)
 
 
 EXPERIMENT = Experiment(
     "fig-4",
     "Time and memory of a training step",
-    _collect,
-    measurements=cost.measurements,
+    measurements=step_cost.measurements,
     tables=_tables,
     figure=_figure,
     claims=_claims,
-    place=9,
+    position=9,
 )

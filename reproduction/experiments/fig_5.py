@@ -1,4 +1,4 @@
-"""How often steps should be calibrated again."""
+"""Figure 5: error against the number of epochs between calibrations of the step."""
 
 from __future__ import annotations
 
@@ -11,22 +11,22 @@ import numpy as np
 
 from dudx.lab.run.engine_table import engine_label
 from dudx.lab.sweep.sweep_run import Run
-from reproduction.experiments import claims, trained
+from reproduction.analysis import claims, run_rows
+from reproduction.analysis.claims import Claim, Lost, Ratio
+from reproduction.analysis.figures import drawn, engine_style, panels, plain_log
+from reproduction.analysis.statistics import Comparison, Seeds, compare, over_seeds
+from reproduction.analysis.tables import Table, in_percent
+from reproduction.experiment import Experiment, ExperimentResults, named
 from reproduction.experiments.accuracy import title
-from reproduction.experiments.base import Experiment, named
-from reproduction.experiments.claims import Claim, Lost, Ratio
-from reproduction.experiments.data import Data
-from reproduction.experiments.pictures import drawn, engine_style, panels, plain_log
-from reproduction.experiments.profile import IntervalTrainings, Profile
-from reproduction.experiments.statistics import Comparison, Seeds, compare, over_seeds
-from reproduction.experiments.tables import Table, in_percent
+from reproduction.profile import IntervalTrainings, Profile
 
-#: What "essentially flat" is taken to mean: the error changes by less than this factor over the whole range.
+#: Largest change of the error over the whole range that counts as "essentially flat", as a factor.
 FLAT = 1.25
-_RANGE = 2.5  # between the ends of an axis of errors at least, so that small differences look small
-#: Engine to interval to errors by seed.
+#: Smallest ratio between the ends of an axis of errors, so that small differences look small.
+_RANGE = 2.5
+#: Errors by engine, interval and seed.
 Errors = dict[str, dict[int, Seeds]]
-#: A problem and a number format, each a panel.
+#: Problem and number format; each is a panel of the figure.
 Panel = tuple[str, str]
 
 
@@ -47,7 +47,7 @@ def _settings(plan: IntervalTrainings, interval: int, format: Mapping[str, Any])
 
 
 def _panels(rows: Sequence[Mapping[str, Any]]) -> dict[Panel, list[Mapping[str, Any]]]:
-    """The runs by problem and number format."""
+    """Group runs by problem and number format."""
     found: dict[Panel, list[Mapping[str, Any]]] = {}
     for row in rows:
         found.setdefault((row["problem"], row["dtype"]), []).append(row)
@@ -55,7 +55,7 @@ def _panels(rows: Sequence[Mapping[str, Any]]) -> dict[Panel, list[Mapping[str, 
 
 
 def _titles(panels: Iterable[Panel]) -> dict[Panel, str]:
-    """What each is called; the number format is told where there are several."""
+    """Return the title of each panel, with the number format if there are several."""
     several = len({dtype for _, dtype in panels}) > 1
     return {panel: title(panel[0]) + f" in {panel[1]}" * several for panel in panels}
 
@@ -63,33 +63,33 @@ def _titles(panels: Iterable[Panel]) -> dict[Panel, str]:
 def _errors(rows: Sequence[Mapping[str, Any]]) -> Errors:
     found: Errors = {}
     for row in rows:
-        found.setdefault(row["engine"], {}).setdefault(int(row["recalibrate"]), {})
+        found.setdefault(row["engine"], {}).setdefault(row["recalibrate"], {})
     for engine, intervals in found.items():
         for interval in intervals:
-            intervals[interval] = trained.by_seed(trained.where(rows, engine=engine, recalibrate=interval))
+            intervals[interval] = run_rows.by_seed(run_rows.where(rows, engine=engine, recalibrate=interval))
     return found
 
 
-# -- what a reader sees --------------------------------------------------------------------------------------------
+# -- tables and figure ----------------------------------------------------------------------------------------------
 
 
-def _tables(data: Data) -> list[Table]:
-    panels = _panels(trained.read(data))
+def _tables(results: ExperimentResults) -> list[Table]:
+    panels = _panels(results.runs)
     several = len({dtype for _, dtype in panels}) > 1
     return [
-        _table(data, rows, name, "-".join(panel[: 1 + several]))
+        _table(rows, name, "-".join(panel[: 1 + several]))
         for (panel, rows), name in zip(panels.items(), _titles(list(panels)).values(), strict=True)
     ]
 
 
-def _table(data: Data, rows: Sequence[Mapping[str, Any]], title: str, name: str) -> Table:
-    intervals = sorted({int(row["recalibrate"]) for row in rows})
+def _table(rows: Sequence[Mapping[str, Any]], title: str, name: str) -> Table:
+    intervals = sorted({row["recalibrate"] for row in rows})
     lines = []
     for engine, found in _errors(rows).items():
         line = [engine_label(engine)]
         for interval in intervals:
-            mine = trained.where(rows, engine=engine, recalibrate=interval)
-            lost, missing = trained.lost(mine), len(trained.missing(mine))
+            mine = run_rows.where(rows, engine=engine, recalibrate=interval)
+            lost, missing = run_rows.lost(mine), len(run_rows.missing(mine))
             text = in_percent(list(found.get(interval, {}).values()))
             line.append(text + f" ({lost} not finished)" * bool(lost) + f" ({missing} missing)" * bool(missing))
         lines.append(line)
@@ -99,16 +99,16 @@ def _table(data: Data, rows: Sequence[Mapping[str, Any]], title: str, name: str)
         ["method", *map(str, intervals)],
         lines,
         [
-            f"Ours: {trained.scale(data, [row['name'] for row in rows], interval=False)}. Published as a picture: "
+            f"Ours: {run_rows.scale(rows, interval=False)}. Published as a picture: "
             "20 000 epochs, intervals from 1 to 10 000, 5 seeds.",
-            *trained.told_missing(rows),
+            *run_rows.missing_note(rows),
         ],
         name=name,
     )
 
 
-def _figure(data: Data, path: Path) -> None:
-    shown = _panels(trained.read(data))
+def _figure(results: ExperimentResults, path: Path) -> None:
+    shown = _panels(results.runs)
     titles = _titles(list(shown))
     columns = len({problem for problem, _ in shown})
     lines = -(-len(shown) // columns)
@@ -146,7 +146,7 @@ def _each(panels: Iterable[Panel], place: int) -> list[str]:
 
 
 def _change(found: Mapping[int, Seeds]) -> Comparison | None:
-    """By what factor the error changes from the shortest interval to the longest but one: a slope for each seed."""
+    """Factor by which the error changes from the shortest interval to the longest but one, from one slope per seed."""
     intervals = sorted(found)[:-1]
     seeds = set.intersection(*(set(found[interval]) for interval in intervals)) if intervals else set()
     if len(intervals) < 2 or len(seeds) < 2:
@@ -156,19 +156,19 @@ def _change(found: Mapping[int, Seeds]) -> Comparison | None:
     return over_seeds(np.array(slopes) * np.ptp(x))
 
 
-def _counted(rows: Sequence[Mapping[str, Any]]) -> list[int]:
-    """How many runs did not finish, by interval."""
-    return [trained.lost(trained.where(rows, recalibrate=i)) for i in sorted({row["recalibrate"] for row in rows})]
+def _lost_by_interval(rows: Sequence[Mapping[str, Any]]) -> list[int]:
+    """Number of runs that did not finish, by interval."""
+    return [run_rows.lost(run_rows.where(rows, recalibrate=i)) for i in sorted({row["recalibrate"] for row in rows})]
 
 
-def _claims(data: Data) -> list[Claim]:
-    shown = _panels(trained.read(data))
+def _claims(results: ExperimentResults) -> list[Claim]:
+    shown = _panels(results.runs)
     found = []
     for (panel, rows), name in zip(shown.items(), _titles(list(shown)).values(), strict=True):
         errors = _errors(rows)
         found.append(_flat_claim(name, rows, errors))
         if panel[0] != "poisson" and "sfd" in errors:
-            found.append(_failure_claim(name, trained.where(rows, engine="sfd"), errors["sfd"]))
+            found.append(_failure_claim(name, run_rows.where(rows, engine="sfd"), errors["sfd"]))
     return found
 
 
@@ -176,13 +176,13 @@ def _flat_claim(name: str, rows: Sequence[Mapping[str, Any]], errors: Errors) ->
     intervals = sorted({interval for of_engine in errors.values() for interval in of_engine})
     before_last = [row for row in rows if row["recalibrate"] < intervals[-1]]
     changes = {engine: _change(of_engine) for engine, of_engine in errors.items()}
-    told = "; ".join(f"{engine_label(engine)} {change or 'too few runs'}" for engine, change in changes.items())
-    evidence = f"change over the range: {told}; t-test of the slopes by seed; flat is a factor below {FLAT:g}"
-    lost = {engine: trained.lost(trained.where(before_last, engine=engine)) for engine in errors}
+    by_engine = "; ".join(f"{engine_label(engine)} {change or 'too few runs'}" for engine, change in changes.items())
+    evidence = f"change over the range: {by_engine}; t-test of the slopes by seed; flat is a factor below {FLAT:g}"
+    lost = {engine: run_rows.lost(run_rows.where(before_last, engine=engine)) for engine in errors}
     if any(lost.values()):
         counted = "; ".join(f"{engine_label(engine)} {count}" for engine, count in lost.items())
         evidence = f"{evidence}; runs that did not finish: {counted}"
-    missing = trained.missing(before_last)
+    missing = run_rows.missing(before_last)
     verdict = claims.flat(list(changes.values()), FLAT, not missing, sum(lost.values()))
     text = f"{name}: the error is flat in the recalibration interval up to {intervals[-2]} epochs"
     known = [change for change in changes.values() if change is not None]
@@ -193,9 +193,9 @@ def _flat_claim(name: str, rows: Sequence[Mapping[str, Any]], errors: Errors) ->
 
 def _failure_claim(name: str, rows: Sequence[Mapping[str, Any]], errors: Mapping[int, Seeds]) -> Claim:
     before, last = sorted(errors)[-2:]
-    missing = trained.missing(row for row in rows if row["recalibrate"] in (before, last))
+    missing = run_rows.missing(row for row in rows if row["recalibrate"] in (before, last))
     compared = compare(errors[last], errors[before])
-    finding = claims.larger(compared, lost=Lost(*reversed(_counted(rows)[-2:])), complete=not missing)
+    finding = claims.larger(compared, lost=Lost(*reversed(_lost_by_interval(rows)[-2:])), complete=not missing)
     text = f"{name}: sFD fails when steps are calibrated twice in a training"
     return finding.claim(text, "fails", f"interval {last} / {before}", compared, missing=missing)
 
@@ -203,10 +203,9 @@ def _failure_claim(name: str, rows: Sequence[Mapping[str, Any]], errors: Mapping
 EXPERIMENT = Experiment(
     "fig-5",
     "Error against the recalibration interval",
-    trained.collect_runs,
     runs=_runs,
     tables=_tables,
     figure=_figure,
     claims=_claims,
-    place=10,
+    position=10,
 )

@@ -1,9 +1,10 @@
-"""An open question: is the best step for fourth derivatives the sixth root of the precision, and does a plate train?"""
+"""Open question: is the best step for fourth derivatives the sixth root of the precision, and does a plate train?"""
 
 from __future__ import annotations
 
 import math
 import statistics
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -12,12 +13,12 @@ import torch
 import dudx
 from dudx.lab import plots
 from dudx.lab.run.networks import MLP
-from reproduction.experiments import methods, small
-from reproduction.experiments.base import CsvRows, Experiment, Found, Measurement, NpzArrays
-from reproduction.experiments.data import Data
-from reproduction.experiments.profile import Profile
-from reproduction.experiments.tables import Table, percent, scientific
-from reproduction.experiments.ways import WAYS
+from reproduction.analysis.tables import Table, percent, scientific
+from reproduction.experiment import Experiment, ExperimentResults, Measurement
+from reproduction.experiments import methods
+from reproduction.measurements import short_training
+from reproduction.measurements.compared_methods import METHODS
+from reproduction.profile import Profile
 
 DTYPES = ("float32", "float64")
 TRAINED = ("ad", "taylor", "fd", "efd", "sfd")
@@ -25,7 +26,7 @@ _ORDER, _POINTS = 4, 256
 
 
 def measure(dtype: str, seed: int, width: int, depth: int) -> dict[str, Any]:
-    """The error of fourth differences of a fresh network against the step."""
+    """Measure the error of fourth differences of a fresh network against the step."""
     torch.set_num_threads(1)
     torch.manual_seed(seed)
     kind = getattr(torch, dtype)
@@ -34,46 +35,33 @@ def measure(dtype: str, seed: int, width: int, depth: int) -> dict[str, Any]:
     return {
         "status": "ok",
         "step": found.step,
-        "rmse": min(map(float, found.rmse)),
         "steps": [float(step) for step in found.steps],
         "curve": [float(value) for value in found.rmse],
     }
 
 
 def _measurements(profile: Profile) -> list[Measurement]:
-    plan = small.plan(profile)
+    plan = short_training.plan(profile)
     sizes = {"width": plan["width"], "depth": plan["depth"]}
     curves = [
         Measurement(f"fourth-{dtype}-{seed}", f"{__name__}:measure", {"dtype": dtype, "seed": seed, **sizes})
         for dtype in DTYPES
         for seed in range(profile.methods.formats)
     ]
-    seeds, trained = range(profile.methods.seeds), small.some(TRAINED, profile.methods.methods)
+    seeds, trained = range(profile.methods.seeds), short_training.some(TRAINED, profile.methods.methods)
     return curves + [methods.training("plate", method, seed, plan) for seed in seeds for method in trained]
 
 
-def _collect(found: Found) -> dict[str, CsvRows | NpzArrays]:
-    curves = [(m.arguments, r) for m, r in found.measured if "method" not in m.arguments]
-    lines = [
-        {"dtype": a["dtype"], "seed": a["seed"], "step": r.get("step"), "rmse": r.get("rmse")} for a, r in curves
-    ]  # fmt: skip
-    arrays = {
-        f"{a['dtype']}-{a['seed']}": torch.tensor([r["steps"], r["curve"]]).numpy()
-        for a, r in curves if r["status"] == "ok"
-    }  # fmt: skip
-    return {"optima.csv": lines, "curves.npz": arrays, "trainings.csv": methods.rows(found)}
+def _curves(results: ExperimentResults) -> dict[str, list[Mapping[str, Any]]]:
+    """Error curves of the networks that were measured, by number format."""
+    ok = [(a, result) for a, result in results.measured if "method" not in a and result["status"] == "ok"]
+    return {dtype: [result for a, result in ok if a["dtype"] == dtype] for dtype in DTYPES}
 
 
-def _optima(data: Data) -> dict[str, list[float]]:
-    rows = data.rows("optima.csv", ("dtype",), ("seed", "step", "rmse"))
-    found = [row for row in rows if row["step"] is not None]
-    return {dtype: [row["step"] for row in found if row["dtype"] == dtype] for dtype in DTYPES}
-
-
-def _tables(data: Data) -> list[Table]:
-    found = _optima(data)
+def _tables(results: ExperimentResults) -> list[Table]:
+    found = {dtype: [curve["step"] for curve in curves] for dtype, curves in _curves(results).items()}
     if not all(found.values()):
-        return [Table("No step was found.", ["format"], []), _plate(methods.read(data))]
+        return [Table("No step was found.", ["format"], []), _plate(methods.rows(results))]
     means = {dtype: math.exp(statistics.fmean(map(math.log, steps))) for dtype, steps in found.items()}
     eps = {dtype: torch.finfo(getattr(torch, dtype)).eps for dtype in DTYPES}
     lines = [
@@ -87,7 +75,7 @@ def _tables(data: Data) -> list[Table]:
         f"two formats it scales with the power {slope:.3f} of ε_m, and 1/6 is {1 / 6:.3f}."
     )
     columns = ["format", "ε_m", "ε_m^(1/6)", "measured optimum", "factor C", "networks"]
-    return [Table(caption, columns, lines), _plate(methods.read(data))]
+    return [Table(caption, columns, lines), _plate(methods.rows(results))]
 
 
 def _plate(rows: list[dict[str, Any]]) -> Table:
@@ -98,18 +86,17 @@ def _plate(rows: list[dict[str, Any]]) -> Table:
         shown = ", ".join(percent(errors[seed]) for seed in sorted(errors)) or (
             mine[0]["status"] if mine else "not run"
         )
-        lines.append([WAYS[method].label, shown, str(len(mine))])
+        lines.append([METHODS[method].label, shown, str(len(mine))])
     caption = "The clamped plate in single precision: relative L2 error of each seed."
     return Table(caption, ["method", "errors", "seeds"], lines, name="plate")
 
 
-def _figure(data: Data, path: Path) -> None:
-    seeds = range(min(map(len, _optima(data).values())))
-    arrays = data.arrays("curves.npz", [f"{dtype}-{seed}" for dtype in DTYPES for seed in seeds])
+def _figure(results: ExperimentResults, path: Path) -> None:
     with plots.figure(path, 1, (6, 4)) as (axes,):
-        for colour, dtype in zip(plots.COLOURS, DTYPES, strict=False):
-            for seed in seeds:
-                axes.loglog(*arrays[f"{dtype}-{seed}"], color=colour, linewidth=1, label=dtype if seed == 0 else None)
+        for colour, (dtype, curves) in zip(plots.COLOURS, _curves(results).items(), strict=False):
+            for number, curve in enumerate(curves):
+                label = None if number else dtype
+                axes.loglog(curve["steps"], curve["curve"], color=colour, linewidth=1, label=label)
             best = torch.finfo(getattr(torch, dtype)).eps ** (1 / 6)
             axes.axvline(best, color=colour, linestyle="--", linewidth=1)
         axes.set(xlabel="step", ylabel="RMSE of the fourth derivative", title="dashed: the sixth root of ε_m")
@@ -119,10 +106,9 @@ def _figure(data: Data, path: Path) -> None:
 EXPERIMENT = Experiment(
     "fourth-order",
     "Fourth derivatives: the best step, and a clamped plate in single precision",
-    _collect,
     measurements=_measurements,
     tables=_tables,
     figure=_figure,
     note="A question that the paper leaves open.",
-    place=21,
+    position=21,
 )

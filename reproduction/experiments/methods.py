@@ -1,4 +1,4 @@
-"""Every engine on every problem: error, time, memory and rows, with the same network, points and optimizer."""
+"""Every method on every problem: error, time, memory and rows, with one network, one set of points, one optimizer."""
 
 from __future__ import annotations
 
@@ -12,14 +12,13 @@ import torch
 
 import dudx
 from dudx.lab import plots
-from reproduction.experiments import small
-from reproduction.experiments.base import CsvRows, Experiment, Found, Measurement
-from reproduction.experiments.data import Data
-from reproduction.experiments.pictures import panels, plain_log
-from reproduction.experiments.profile import Profile
-from reproduction.experiments.statistics import compare
-from reproduction.experiments.tables import Cell, Table, percent, scientific
-from reproduction.experiments.ways import NOTE, WAYS, Way
+from reproduction.analysis.figures import panels, plain_log
+from reproduction.analysis.statistics import compare
+from reproduction.analysis.tables import Cell, Table, percent, scientific
+from reproduction.experiment import Experiment, ExperimentResults, Measurement
+from reproduction.measurements import short_training
+from reproduction.measurements.compared_methods import METHODS, NOTE, ComparedMethod
+from reproduction.profile import Profile
 
 PROBLEMS = {
     "poisson": "Poisson, square with holes",
@@ -28,7 +27,7 @@ PROBLEMS = {
     "plate": "clamped plate, fourth order",
     "disc": "Poisson, undefined outside a disc",
 }
-#: How many times as many steps, where new points at each step hold them up.
+#: Factor of the number of steps, where new points at each step slow the training down.
 _LONGER = {"burgers": 1.5, "heat": 1.5}
 
 
@@ -36,33 +35,35 @@ def measure(
     problem: str, method: str, seed: int, steps: int, every: int, width: int, depth: int, dtype: str,
     **sizes: int,
 ) -> dict[str, Any]:  # fmt: skip
-    """One training, and what the method costs a point."""
+    """Train once, and measure the memory and the rows per point of the method."""
     torch.set_num_threads(1)
-    way, kind = WAYS[method], getattr(torch, dtype)
-    task = small.task(problem, seed, sizes, kind)
-    if reason := way.unfit(task):
+    compared, kind = METHODS[method], getattr(torch, dtype)
+    task = short_training.task(problem, seed, sizes, kind)
+    if reason := compared.unfit(task):
         return {"status": UNFIT, "reason": reason}
 
     def make() -> torch.nn.Module:
-        return small.network(task, seed, width, depth, kind, separable=way.separable)
+        return short_training.network(task, seed, width, depth, kind, separable=compared.separable)
 
     # Before anything is computed here: memory is measured in a fork of this process.
-    space = small.megabytes(*_set(way, task.large(), seed), make) if seed == 0 else None
-    (task, engine), model = _set(way, task, seed), make()
-    found = small.train(task, model, engine, steps, every, at_conditions=dudx.AD() if way.own_points else None)
+    space = short_training.megabytes(*_set(compared, task.large(), seed), make) if seed == 0 else None
+    (task, engine), model = _set(compared, task, seed), make()
+    found = short_training.train(
+        task, model, engine, steps, every, at_conditions=dudx.AD() if compared.own_points else None
+    )
     if found["status"] == "ok":
         found["rows"] = _rows(task, model, engine)
     return {**found, "megabytes": space}
 
 
-def _set(way: Way, task: small.Task, seed: int) -> tuple[small.Task, dudx.Engine]:
-    """A method's engine for a task, and the task at the engine's points if it has its own."""
-    engine = way.engine(task, torch.Generator().manual_seed(small.FRESH + seed))
-    return (task.asked_at(engine.points) if way.own_points else task), engine  # type: ignore[attr-defined]
+def _set(method: ComparedMethod, task: short_training.Task, seed: int) -> tuple[short_training.Task, dudx.Engine]:
+    """Return the task, at the engine's own points if it has any, and the engine."""
+    engine = method.engine(task, torch.Generator().manual_seed(short_training.FRESH + seed))
+    return (task.asked_at(engine.points) if method.own_points else task), engine  # type: ignore[attr-defined]
 
 
-def _rows(task: small.Task, model: torch.nn.Module, engine: dudx.Engine) -> float:
-    """What a point costs."""
+def _rows(task: short_training.Task, model: torch.nn.Module, engine: dudx.Engine) -> float:
+    """Return the rows per point."""
     if isinstance(engine, dudx.Separated):  # the points of an axis are shared by a whole plane of the grid
         return sum(map(len, engine.axes)) / task.count
     equation = task.draw()[0]
@@ -71,62 +72,47 @@ def _rows(task: small.Task, model: torch.nn.Module, engine: dudx.Engine) -> floa
 
 
 def measurements(profile: Profile) -> list[Measurement]:
-    """All methods of a seed before the next seed, so that work which is stopped early compares the methods."""
-    plan, seeds = small.plan(profile), profile.methods.seeds
+    """Return all trainings, every method of a seed before the next seed, to compare methods if stopped early."""
+    plan, seeds = short_training.plan(profile), profile.methods.seeds
     return [
         training(problem, method, seed, plan)
         for seed in range(seeds)
-        for problem in small.some(PROBLEMS, profile.methods.problems)
-        for method in small.some(WAYS, profile.methods.methods)
+        for problem in short_training.some(PROBLEMS, profile.methods.problems)
+        for method in short_training.some(METHODS, profile.methods.methods)
     ]  # fmt: skip
 
 
 def training(problem: str, method: str, seed: int, plan: Mapping[str, Any]) -> Measurement:
-    """One training; experiments that need the same share it."""
+    """Return one training; experiments that need it too share it."""
     steps = round(plan["steps"] * _LONGER.get(problem, 1.0))
     arguments = {"problem": problem, "method": method, "seed": seed, **plan, "steps": steps}
     return Measurement(f"methods-{problem}-{method}-{plan['dtype']}-{seed}", f"{__name__}:measure", arguments)
 
 
-# -- data ----------------------------------------------------------------------------------------------------------
-
-_NUMBERS = ("seed", "error", "seconds", "rows", "megabytes")
+# -- results -------------------------------------------------------------------------------------------------------
 
 
-def rows(found: Found) -> list[dict[str, Any]]:
-    """A line for each training."""
+def rows(results: ExperimentResults) -> list[dict[str, Any]]:
+    """Return one row per training."""
     keys = ("problem", "method", "dtype", "seed")
+    empty = dict.fromkeys(("error", "seconds", "rows", "megabytes"))
     return [
-        {
-            **{key: measurement.arguments[key] for key in keys},
-            "status": result["status"],
-            **{key: result.get(key) for key in _NUMBERS[1:]},
-            "reason": result.get("reason", ""),
-        }
-        for measurement, result in found.measured
-        if "method" in measurement.arguments
+        {**{key: arguments[key] for key in keys}, **empty, "reason": "", **result}
+        for arguments, result in results.measured
+        if "method" in arguments
     ]
 
 
-def read(data: Data) -> list[dict[str, Any]]:
-    """The trainings."""
-    return data.rows("trainings.csv", ("problem", "method", "dtype", "status"), _NUMBERS)
-
-
 def by_seed(rows: Sequence[Mapping[str, Any]], **chosen: Any) -> dict[int, float]:
-    """The errors of the trainings that came to an end."""
+    """Return the errors of the trainings that came to an end."""
     mine = [row for row in rows if all(row[key] == value for key, value in chosen.items())]
-    return {int(row["seed"]): row["error"] for row in mine if row["status"] == "ok"}
+    return {row["seed"]: row["error"] for row in mine if row["status"] == "ok"}
 
 
-def _collect(found: Found) -> dict[str, CsvRows]:
-    return {"trainings.csv": rows(found)}
+# -- tables and figure ----------------------------------------------------------------------------------------------
 
 
-# -- what a reader sees --------------------------------------------------------------------------------------------
-
-
-#: Of a method without a training, and of one that has nothing to do with the problem.
+#: Status of a method that was not run, and of one that does not apply to the problem.
 _NOT_RUN, UNFIT = "not run", "does not apply"
 
 
@@ -149,17 +135,17 @@ def _cell(rows: list[dict[str, Any]], problem: str, method: str) -> dict[str, An
 
 
 def _table(rows: list[dict[str, Any]], problem: str) -> Table:
-    found = {method: _cell(rows, problem, method) for method in WAYS}
+    found = {method: _cell(rows, problem, method) for method in METHODS}
     ran = {method: cell for method, cell in found.items() if cell["status"] == "ok"}
     best = {
         "error": min(statistics.fmean(cell["errors"]) for cell in ran.values()),
         "seconds": min(cell["seconds"] for cell in ran.values()),
     }
     lines: list[list[Cell | str]] = []
-    for method, way in WAYS.items():
+    for method, compared in METHODS.items():
         cell = found[method]
         if cell["status"] != "ok":
-            lines.append([way.label, cell["status"], "-", "-", "-"])
+            lines.append([compared.label, cell["status"], "-", "-", "-"])
             continue
         error = statistics.fmean(cell["errors"])
         shown = percent(error) + (
@@ -167,21 +153,21 @@ def _table(rows: list[dict[str, Any]], problem: str) -> Table:
         )
         lines.append(
             [
-                way.label,
+                compared.label,
                 Cell(shown + (f", {cell['lost']} lost" if cell["lost"] else ""), bold=error == best["error"]),
                 Cell(f"{cell['seconds']:.1f}", bold=cell["seconds"] == best["seconds"]),
                 scientific(cell["megabytes"]),
                 f"{cell['rows']:.0f}",
             ]
         )
-    columns = ["method", "relative L2 error (smallest to largest)", "CPU s", "MiB, 4096 points", "rows kept a point"]
-    reasons = dict.fromkeys(f"{WAYS[m].label}: {c['reason']}" for m, c in found.items() if "reason" in c)
+    columns = ["method", "relative L2 error (smallest to largest)", "CPU s", "MiB, 4096 points", "rows kept per point"]
+    reasons = dict.fromkeys(f"{METHODS[m].label}: {c['reason']}" for m, c in found.items() if "reason" in c)
     return Table(f"{PROBLEMS[problem]}. {_verdict(rows, problem)}", columns, lines, list(reasons), name=problem)
 
 
 def _verdict(rows: list[dict[str, Any]], problem: str) -> str:
-    """Which one wins, in words, from the data."""
-    found = {m: _cell(rows, problem, m) for m in WAYS}
+    """Say in words which method wins."""
+    found = {m: _cell(rows, problem, m) for m in METHODS}
     ran = {m: c for m, c in found.items() if c["status"] == "ok"}
     first = min(ran, key=lambda m: statistics.fmean(ran[m]["errors"]))
     errors = {m: by_seed(rows, problem=problem, method=m) for m in ran}
@@ -190,34 +176,34 @@ def _verdict(rows: list[dict[str, Any]], problem: str) -> str:
     ]
     tied = [m for m in ran if m != first and m not in beyond]
     quick = min((m for m in (first, *tied)), key=lambda m: ran[m]["seconds"])
-    words = [f"{WAYS[first].label} has the smallest mean error, {percent(statistics.fmean(ran[first]['errors']))}"]
+    words = [f"{METHODS[first].label} has the smallest mean error, {percent(statistics.fmean(ran[first]['errors']))}"]
     if tied:
-        words.append(f"and {', '.join(WAYS[m].label for m in tied)} are not worse beyond the noise of the seeds")
-    words.append(f"of these {WAYS[quick].label} is the fastest, {ran[quick]['seconds']:.1f} s")
-    if lost := [WAYS[m].label for m, c in found.items() if "reason" in c and c["status"] != UNFIT]:
+        words.append(f"and {', '.join(METHODS[m].label for m in tied)} are not worse beyond the noise of the seeds")
+    words.append(f"of these {METHODS[quick].label} is the fastest, {ran[quick]['seconds']:.1f} s")
+    if lost := [METHODS[m].label for m, c in found.items() if "reason" in c and c["status"] != UNFIT]:
         words.append(f"{', '.join(lost)} did not come to an end")
     return "; ".join(words) + "."
 
 
-def _tables(data: Data) -> list[Table]:
-    rows = read(data)
-    there = [problem for problem in PROBLEMS if any(row["problem"] == problem for row in rows)]
-    return [_table(rows, problem) for problem in there if by_seed(rows, problem=problem)]
+def _tables(results: ExperimentResults) -> list[Table]:
+    found = rows(results)
+    there = [problem for problem in PROBLEMS if any(row["problem"] == problem for row in found)]
+    return [_table(found, problem) for problem in there if by_seed(found, problem=problem)]
 
 
-def _figure(data: Data, path: Path) -> None:
-    rows = read(data)
+def _figure(results: ExperimentResults, path: Path) -> None:
+    found = rows(results)
     marks = "os^DvPX<>pdh*8H1|"
     with panels(path, 2, 3, (13, 8)) as (_, axes):
         flat = [ax for line in axes for ax in line]
         for ax, (problem, title) in zip(flat, PROBLEMS.items(), strict=False):
-            for number, (method, way) in enumerate(WAYS.items()):
-                cell = _cell(rows, problem, method)
+            for number, (method, compared) in enumerate(METHODS.items()):
+                cell = _cell(found, problem, method)
                 if cell["status"] != "ok":
                     continue
                 errors, style = 100 * np.array(cell["errors"]), plots.COLOURS[number % len(plots.COLOURS)]
                 mean = float(np.exp(np.mean(np.log(errors))))
-                ax.plot(cell["seconds"], mean, marks[number], color=style, label=way.label, markersize=7)
+                ax.plot(cell["seconds"], mean, marks[number], color=style, label=compared.label, markersize=7)
                 ax.plot([cell["seconds"]] * 2, [min(errors), max(errors)], color=style, linewidth=1)
             ax.set(title=title, xlabel="CPU seconds", ylabel="relative L2 error [%]")
             plain_log(ax)
@@ -229,11 +215,10 @@ def _figure(data: Data, path: Path) -> None:
 EXPERIMENT = Experiment(
     "methods",
     "Every method on five problems, with the same small network, points and optimizer",
-    _collect,
     measurements=measurements,
     tables=_tables,
     figure=_figure,
     note="Not in the paper. Levenberg-Marquardt, one thread; lines in the picture go from the best seed to the worst. "
     "On Burgers and heat all points are new at each step, and there are 1.5 times as many steps. " + NOTE,
-    place=20,
+    position=20,
 )

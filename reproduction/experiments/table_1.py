@@ -1,22 +1,17 @@
-"""How the best step scales with the floating-point format, and where it was found."""
+"""Table 1: the best step by floating-point format, predicted and measured."""
 
 from __future__ import annotations
 
 import numpy as np
 
-from reproduction.experiments import curves
-from reproduction.experiments.base import CsvRows, Experiment, Found
-from reproduction.experiments.data import Data
-from reproduction.experiments.published import published
-from reproduction.experiments.tables import Table
+from reproduction.analysis.published import published
+from reproduction.analysis.tables import Table
+from reproduction.experiment import Experiment, ExperimentResults
+from reproduction.measurements import step_curves
 
 
-def _collect(found: Found) -> dict[str, CsvRows]:
-    return {curves.OPTIMA: curves.optima_rows(found)}
-
-
-def _tables(data: Data) -> list[Table]:
-    rows = curves.read_optima(data)
+def _tables(results: ExperimentResults) -> list[Table]:
+    rows = step_curves.optima(results)
     lines = []
     for name, theirs in published("table-1").items():
         mine = [row for row in rows if row["format"] == name]
@@ -38,8 +33,8 @@ def _tables(data: Data) -> list[Table]:
     for power in ("⅓", "¼"):
         columns += [f"ε_m^{power}", "published", "measured optimum", "factor C"]
     note = (
-        "Measured: where the error of central differences of first (ε_m^⅓) and second derivatives (ε_m^¼) is least on "
-        "a fresh tanh network, geometric mean over networks; C is the optimum over the scaling."
+        "Measured: the step with the smallest error of central differences of first (ε_m^⅓) and second derivatives "
+        "(ε_m^¼) on a fresh tanh network, geometric mean over networks; C is the optimum over the scaling."
     )
     return [
         Table(
@@ -62,8 +57,7 @@ def _short(value: float | None) -> str:
 EXPERIMENT = Experiment(
     "table-1",
     "The best step by floating-point format",
-    _collect,
-    measurements=curves.measurements,
+    measurements=step_curves.measurements,
     tables=_tables,
-    place=2,
+    position=2,
 )

@@ -1,37 +1,37 @@
-"""The relative L2 error of every engine on every problem."""
+"""Summary table: relative L2 error of every engine on every problem."""
 
 from __future__ import annotations
 
 from dudx.lab.run.engine_table import engine_label, in_table_order
 from dudx.lab.sweep.sweep_run import Run
-from reproduction.experiments import accuracy, trained
-from reproduction.experiments.base import CsvRows, Experiment, Found
-from reproduction.experiments.data import Data
-from reproduction.experiments.profile import Profile
-from reproduction.experiments.published import SCALE, published
-from reproduction.experiments.statistics import best
-from reproduction.experiments.tables import Cell, Table, as_published, in_percent
+from reproduction.analysis import run_rows
+from reproduction.analysis.published import SCALE, published
+from reproduction.analysis.statistics import best
+from reproduction.analysis.tables import Cell, Table, as_published, in_percent
+from reproduction.experiment import Experiment, ExperimentResults
+from reproduction.experiments import accuracy
+from reproduction.profile import Profile
 
 
 def _runs(profile: Profile) -> list[Run]:
     return [run for problem in profile.accuracy for run in accuracy.runs(profile, problem)]
 
 
-def _tables(data: Data) -> list[Table]:
-    rows = trained.read(data)
+def _tables(results: ExperimentResults) -> list[Table]:
+    rows = results.runs
     problems = list(dict.fromkeys(row["problem"] for row in rows))
     engines = in_table_order(row["engine"] for row in rows)
     theirs = {problem: published(f"table-{problem}") for problem in problems}
     compared = {engine: any(engine in of_problem for of_problem in theirs.values()) for engine in engines}
     lines = []
     for problem in problems:
-        of_problem = trained.where(rows, problem=problem)
-        errors = {e: trained.by_seed(trained.where(of_problem, engine=e)) for e in engines}
+        of_problem = run_rows.where(rows, problem=problem)
+        errors = {e: run_rows.by_seed(run_rows.where(of_problem, engine=e)) for e in engines}
         bold = best(errors)
         line: list[Cell | str] = [accuracy.title(problem)]
         for engine, by_seed in errors.items():
-            mine = trained.where(of_problem, engine=engine)
-            lost = trained.lost(mine)
+            mine = run_rows.where(of_problem, engine=engine)
+            lost = run_rows.lost(mine)
             text = in_percent(list(by_seed.values())) + f" ({lost} not finished)" * bool(lost)
             coincides = engine == "efd" and problem in accuracy.ONE_ORDER and not mine
             line.append("equal FD" if coincides else Cell(text, engine in bold))
@@ -47,16 +47,10 @@ def _tables(data: Data) -> list[Table]:
             [
                 f"Published: {SCALE}; ours: see the table of each problem.",
                 accuracy.EMPHASIS,
-                *trained.told_missing(rows),
+                *run_rows.missing_note(rows),
             ],
         )
     ]
 
 
-def _collect(found: Found) -> dict[str, CsvRows]:
-    return {trained.RUNS: trained.run_rows(found), trained.STEPS: trained.step_rows(found)}
-
-
-EXPERIMENT = Experiment(
-    "table-summary", "Relative L2 error, all problems", _collect, runs=_runs, tables=_tables, place=8
-)
+EXPERIMENT = Experiment("table-summary", "Relative L2 error, all problems", runs=_runs, tables=_tables, position=8)

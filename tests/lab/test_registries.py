@@ -22,9 +22,8 @@ from dudx.lab.sampling import samplings
 from dudx.lab.sweep.sweep_run import execute
 from reproduction import runner
 from reproduction.experiments import experiments
-from reproduction.experiments.base import Found
-from reproduction.experiments.data import Data
-from reproduction.experiments.profile import load
+from reproduction.profile import load
+from reproduction.result_store import ResultStore
 
 Add = Callable[[str, str, str], None]
 
@@ -174,12 +173,14 @@ def test_an_experiment_of_a_new_problem_with_a_new_engine(add: Add, tmp_path: Pa
         (engine, seed) for engine in ("ad", "fd", "taylor", "another") for seed in range(2)
     ]
     outcomes = [execute(run, tmp_path / "runs" / run.name) for run in runs[-2:]]
-    runner.collect(experiment, Found(outcomes, tmp_path / "runs"), tmp_path)
-    runner.present(experiment, tmp_path, tmp_path)
+    store = ResultStore(tmp_path)
+    store.add_runs((each, tmp_path / "runs" / each.name) for each in outcomes)
+    results = runner.results_of(experiment, profile, store, runner.known_runs(runs, store), {})
+    runner.draw(experiment, results, tmp_path)
     text = (tmp_path / "tables" / "table-parabola.md").read_text()
     assert "A parabola: mean ± standard deviation" in text
     assert "| another |" in text
-    assert experiment.claims(Data(tmp_path / "data" / "table-parabola")) == []
+    assert experiment.claims(results) == []
 
 
 def test_the_name_of_an_experiment_is_that_of_its_file() -> None:

@@ -3,6 +3,7 @@ from __future__ import annotations
 import csv
 import json
 import shutil
+import subprocess
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -17,12 +18,12 @@ import dudx
 from dudx.lab import file_formats
 from dudx.lab.sweep import local_workers
 from dudx.lab.sweep.sweep_run import Outcome, Run, Work, execute
-from reproduction import program, runner
+from reproduction import command_line, report, runner
+from reproduction.experiment import ExperimentResults, Measurement
 from reproduction.experiments import experiments
-from reproduction.experiments.base import Found, Measurement
-from reproduction.experiments.data import Data
-from reproduction.experiments.profile import load
-from reproduction.report import write_report
+from reproduction.profile import load
+from reproduction.record_table import RecordTable
+from reproduction.result_store import ResultStore
 
 EXPERIMENTS = experiments()
 SMOKE = load("smoke")
@@ -41,9 +42,12 @@ def artefacts(folder: Path) -> dict[str, bytes]:
 
 
 def times(folder: Path) -> dict[str, int]:
-    kinds = ("runs/*", "measurements", "data/*", "tables", "figures")
-    paths = [path for kind in kinds for path in folder.glob(f"{kind}/*")]
-    return {str(path.relative_to(folder)): path.stat().st_mtime_ns for path in paths}
+    paths = [path for kind in ("runs/*/*", "tables/*", "figures/*", "*.*") for path in folder.glob(kind)]
+    return {
+        str(path.relative_to(folder)): path.stat().st_mtime_ns
+        for path in paths
+        if path.is_file() and path.suffix != ".lock"
+    }
 
 
 def changed(before: Mapping[str, int], folder: Path) -> set[str]:
@@ -67,31 +71,40 @@ class Idle:
 @pytest.fixture
 def idle(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(local_workers, "work", Idle)
-    monkeypatch.setattr(runner, "Measuring", Idle)
+    monkeypatch.setattr(runner, "MeasurementServer", Idle)
 
 
 def call(monkeypatch: pytest.MonkeyPatch, *arguments: str) -> int:
     monkeypatch.setattr(sys, "argv", ["dudx", *arguments])
     monkeypatch.setenv("COLUMNS", "200")
     with pytest.raises(SystemExit) as stop:
-        program.main()
+        command_line.main()
     return int(stop.value.code or 0)
+
+
+def results_of(name: str, folder: Path) -> ExperimentResults:
+    """The results of an experiment in a folder that has all of them."""
+    found, _ = runner.draw_from_results([EXPERIMENTS[name]], SMOKE, folder, folder / "again")
+    shutil.rmtree(folder / "again")
+    return found[name]
 
 
 # -- from end to end -------------------------------------------------------------------------------------------------
 
 
-def test_every_experiment_leaves_data_and_what_is_made_of_them(smoke: Path) -> None:
+def test_every_experiment_leaves_results_and_what_is_made_of_them(smoke: Path, copied: Path) -> None:
     assert smoke.with_suffix(".said").read_text().count("Written: ") == len(artefacts(smoke))
+    store = ResultStore(smoke)
     for name, experiment in EXPERIMENTS.items():
-        data = Data(smoke / "data" / name)
-        work = {run.name for run in experiment.runs(SMOKE)} | {m.name for m in experiment.measurements(SMOKE)}
-        assert work
-        assert data.configs().keys() == work
-        assert sum(entry["times"] for entry in data.environments()) == len(work)
+        results = results_of(name, copied)
+        runs, measurements = experiment.runs(SMOKE), experiment.measurements(SMOKE)
+        assert runs or measurements
+        assert all(store.run(run) is not None for run in runs)
+        assert all(store.measured(measurement) is not None for measurement in measurements)
+        assert sum(machine["count"] for machine in results.machines) == len(runs) + len(measurements)
         assert (smoke / "tables" / f"{name}.md").exists() == (experiment.tables is not None)
         files = {
-            "-".join([name, *filter(None, [t.name])]) for t in (experiment.tables(data) if experiment.tables else [])
+            "-".join([name, *filter(None, [t.name])]) for t in (experiment.tables(results) if experiment.tables else [])
         }
         assert files == {path.stem for path in (smoke / "tables").glob(f"{name}*.csv")}
         assert (smoke / "figures" / f"{name}.png").exists() == (experiment.figure is not None)
@@ -102,21 +115,21 @@ def test_a_run_that_several_experiments_need_is_trained_once(smoke: Path) -> Non
     needed = [run for experiment in EVERYTHING for run in experiment.runs(SMOKE)]
     folders = [path.name for path in (smoke / "runs").iterdir() if path.is_dir()]
     assert len(folders) == len({repr(run.settings) for run in needed}) < len(needed)
+    assert ResultStore(smoke).table("runs").records.keys() == set(folders)
     shared = {run.name for run in EXPERIMENTS["fig-1"].runs(SMOKE)}
     assert shared < {run.name for run in EXPERIMENTS["table-poisson"].runs(SMOKE)}
 
 
-def test_every_seed_has_a_line_with_the_numbers_of_its_run(smoke: Path) -> None:
-    rows = read_csv(smoke / "data" / "table-burgers" / "runs.csv")
+def test_every_seed_has_a_line_with_the_numbers_of_its_run(smoke: Path, copied: Path) -> None:
+    rows = results_of("table-burgers", copied).runs
     assert [(row["engine"], row["seed"]) for row in rows] == [
-        (engine, seed) for engine in ("ad", "fd", "efd", "sfd", "taylor") for seed in "01"
+        (engine, seed) for engine in ("ad", "fd", "efd", "sfd", "taylor") for seed in (0, 1)
     ]
+    stored = {row["name"]: row for row in read_csv(smoke / "runs.csv")}
     for row in rows:
         result = file_formats.read_json(smoke / "runs" / row["name"] / "result.json")
-        assert float(row["l2_relative"]) == result["l2_relative"]
-        assert float(row["seconds"]) == result["seconds"]
-    steps = read_csv(smoke / "data" / "table-burgers" / "steps.csv")
-    assert {(row["epoch"], row["order"]) for row in steps} == {(epoch, order) for epoch in "03" for order in "12"}
+        assert row["l2_relative"] == float(stored[row["name"]]["result/l2_relative"]) == result["l2_relative"]
+        assert row["seconds"] == result["seconds"]
 
 
 def test_tables_have_the_published_numbers_beside_ours(smoke: Path) -> None:
@@ -138,49 +151,49 @@ def test_the_scaling_of_the_best_step_is_the_published_one(smoke: Path) -> None:
 
 
 def test_only_isolation_has_each_sample_own_derivative(smoke: Path) -> None:
-    rows = read_csv(smoke / "data" / "appendix-b" / "discrepancy.csv")
-    assert len(rows) == 3 * 2 * 2
-    for row in rows:
-        rounding = 1e-5 if row["dtype"] == "float32" else 1e-13
-        assert float(row["isolated_ad"]) < rounding
-        assert float(row["isolated_taylor"]) < rounding
-        assert (float(row["batched_ad"]) > 0.01 * float(row["scale"])) == (row["network"] != "mlp")
+    records = ResultStore(smoke).table("laplacian_error").records.values()
+    assert len(records) == 3 * 2
+    for record in records:
+        for dtype, rounding in (("float32", 1e-5), ("float64", 1e-13)):
+            found = record["result"][dtype]
+            assert found["isolated_ad"] < rounding
+            assert found["isolated_taylor"] < rounding
+            assert (found["batched_ad"] > 0.01 * found["scale"]) == (record["arguments"]["network"] != "mlp")
 
 
-def test_the_cost_of_every_way_is_measured(smoke: Path) -> None:
-    rows = read_csv(smoke / "data" / "fig-4" / "cost.csv")
-    assert {row["status"] for row in rows} == {"ok"}
-    assert {(row["network"], row["way"]) for row in rows} >= {
-        ("mlp", "per-sample AD"),
-        ("attention", "isolated Taylor"),
-    }
-    at = {(row["network"], row["way"], row["batch"]): float(row["seconds"]) for row in rows}
+def test_the_cost_of_every_variant_is_measured(smoke: Path) -> None:
+    rows = read_csv(smoke / "step_cost.csv")
+    assert {row["result/status"] for row in rows} == {"ok"}
+    key = [f"arguments/{name}" for name in ("network", "variant", "batch")]
+    assert {(row[key[0]], row[key[1]]) for row in rows} >= {("mlp", "per-sample AD"), ("attention", "isolated Taylor")}
+    at = {tuple(row[name] for name in key): float(row["result/seconds"]) for row in rows}
     assert at["mlp", "per-sample AD", "16"] > 2 * at["mlp", "FD", "16"]
 
 
-def test_the_report_has_every_table_figure_and_claim(smoke: Path) -> None:
-    write_report(smoke)
-    text, page = ((smoke / name).read_text() for name in ("report.md", "report.html"))
+def test_the_report_has_every_table_figure_and_claim(copied: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert call(monkeypatch, "--from-data", "--profile", "smoke", "--out", str(copied)) == 0
+    text = (copied / "report.md").read_text()
     assert "Missing" not in text
     for name, experiment in EXPERIMENTS.items():
-        assert f"## {name}: {experiment.title}" in text
-        for claim in experiment.claims(Data(smoke / "data" / name)):
+        assert f"### {name} (smoke): {experiment.title}" in text
+        for claim in experiment.claims(results_of(name, copied)):
             assert claim.text in text
     pictures = sum(experiment.figure is not None for experiment in EVERYTHING)
-    assert page.count("data:image/png;base64,") == pictures == text.count("](figures/")
+    assert pictures == text.count("](figures/")
     assert f"| table-poisson | smoke | {dudx.__version__} | {torch.__version__} |" in text
 
 
 # -- what is there is left alone ---------------------------------------------------------------------------------------
 
 
-def test_data_alone_make_the_same_tables_and_figures(smoke: Path, tmp_path: Path, idle: None) -> None:
-    shutil.copytree(smoke / "data", tmp_path / "kept" / "data")
-    runner.from_data(runner.with_data(tmp_path / "kept"), tmp_path / "kept", tmp_path / "new")
+def test_result_tables_alone_make_the_same_tables_and_figures(smoke: Path, tmp_path: Path, idle: None) -> None:
+    kept = shutil.copytree(smoke, tmp_path / "kept", ignore=shutil.ignore_patterns("runs", "tables", "figures"))
+    runner.draw_from_results(EVERYTHING, SMOKE, kept, tmp_path / "new")
     assert artefacts(tmp_path / "new") == artefacts(smoke)
 
 
 def test_a_second_time_nothing_is_done(copied: Path, idle: None) -> None:
+    shutil.rmtree(copied / "runs")  # what is in the tables is not run again
     before = times(copied)
     done = runner.reproduce(EVERYTHING, SMOKE, copied)
     assert (done.written, done.failed, done.incomplete) == ([], {}, [])
@@ -188,15 +201,17 @@ def test_a_second_time_nothing_is_done(copied: Path, idle: None) -> None:
 
 
 def test_only_what_is_missing_is_made_again(copied: Path, idle: None) -> None:
-    before, made = times(copied), artefacts(copied)
-    missing = ["tables/table-poisson.md", "figures/fig-2.png", "data/table-heat/runs.csv", "data/fig-1/solution.npz"]
-    for name in missing:
+    before, made, tables = times(copied), artefacts(copied), (copied / "runs.csv").read_bytes()
+    missing = ["tables/table-poisson.md", "figures/fig-2.png"]
+    for name in (*missing, "runs.csv", "runs.npz", "SHA256SUMS"):  # the runs are collected from their folders
         (copied / name).unlink()
     done = runner.reproduce(EVERYTHING, SMOKE, copied)
     assert sorted(done.written) == [copied / "figures/fig-2.png", copied / "tables/table-poisson.md"]
-    redrawn = {"figures/fig-1.png", "figures/table-heat.png"}  # as their data are new
-    assert changed(before, copied) == {*missing, *redrawn}
+    again = {name for name in changed(before, copied) if name.startswith(("runs/", "tables", "figures"))}
+    figures = {name for name in made if name.startswith("figures")}  # as the results are new
+    assert again == {*missing, *figures}
     assert artefacts(copied) == made
+    assert (copied / "runs.csv").read_bytes() == tables
 
 
 def test_only_a_missing_run_and_a_missing_measurement_are_done_again(
@@ -225,18 +240,29 @@ def test_only_a_missing_run_and_a_missing_measurement_are_done_again(
             return {"status": "ok", "seconds": 0.5, "median": 0.5, "steps": 1, "megabytes": 7.0}
 
     monkeypatch.setattr(local_workers, "work", work)
-    monkeypatch.setattr(runner, "Measuring", Measured)
+    monkeypatch.setattr(runner, "MeasurementServer", Measured)
     run = EXPERIMENTS["fig-1"].runs(SMOKE)[0].name
     measurement = next(m for m in EXPERIMENTS["fig-4"].measurements(SMOKE) if m.name == "cost-mlp-fd-8")
     before, errors = times(copied), file_formats.read_json(copied / "runs" / run / "result.json")["l2_relative"]
     shutil.rmtree(copied / "runs" / run)
-    (copied / "measurements" / measurement.file).unlink()
+    forget(copied, "runs", run)
+    forget(copied, "step_cost", measurement.key)
     runner.reproduce(EVERYTHING, SMOKE, copied)
     assert done == [run, measurement.function]
     assert file_formats.read_json(copied / "runs" / run / "result.json")["l2_relative"] == errors
-    redone = {name for name in changed(before, copied) if name.startswith(("runs", "measurements"))}
-    assert {name.split("/")[1] for name in redone} == {run, measurement.file}
-    assert "mlp,FD,8,ok,0.5,0.5,1,7.0," in (copied / "data/fig-4/cost.csv").read_text()
+    redone = {name for name in changed(before, copied) if name.startswith("runs/")}
+    assert {name.split("/")[1] for name in redone} == {run}
+    found = ResultStore(copied).measured(measurement)
+    assert found == {"status": "ok", "seconds": 0.5, "median": 0.5, "steps": 1, "megabytes": 7.0}
+
+
+def forget(folder: Path, table: str, name: str) -> None:
+    """Take a record out of a result table."""
+    records = dict(RecordTable(folder, table).records)
+    del records[name]
+    fresh = RecordTable(folder, table)
+    fresh.records = {}
+    fresh.update(records)
 
 
 # -- what goes wrong is shown, and what is stopped goes on -----------------------------------------------------------
@@ -265,11 +291,12 @@ def test_runs_that_fail_are_counted(name: str, words: str | None, tmp_path: Path
     experiment = EXPERIMENTS[name]
     runs = experiment.runs(SMOKE)
     statuses = ["failed" if run.settings.seed == 0 else "finished" for run in runs]
-    runner.collect(experiment, Found(outcomes(runs, statuses), tmp_path / "runs"), tmp_path)
-    runner.present(experiment, tmp_path, tmp_path)
+    ended = {outcome.name: outcome for outcome in outcomes(runs, statuses)}
+    results = runner.results_of(experiment, SMOKE, ResultStore(tmp_path), ended, {})
+    runner.draw(experiment, results, tmp_path)
     if words is not None:
         assert words in (tmp_path / "tables" / f"{name}.md").read_text()
-        assert ",bang" in (tmp_path / "data" / name / "runs.csv").read_text()
+        assert "bang" in [row["reason"] for row in results.runs]
     if experiment.figure is not None:
         assert (tmp_path / "figures" / f"{name}.png").read_bytes().startswith(b"\x89PNG")
 
@@ -278,11 +305,11 @@ def test_runs_that_fail_are_counted(name: str, words: str | None, tmp_path: Path
 def test_everything_may_fail_and_is_still_shown(name: str, tmp_path: Path) -> None:
     experiment = EXPERIMENTS[name]
     runs = experiment.runs(SMOKE)
-    measured = [(m, {"status": "failed", "reason": "bang"}) for m in experiment.measurements(SMOKE)]
-    found = Found(outcomes(runs, ["failed"] * len(runs)), tmp_path / "runs", measured)
-    runner.collect(experiment, found, tmp_path)
-    assert runner.present(experiment, tmp_path, tmp_path)
-    assert {claim.verdict for claim in experiment.claims(Data(tmp_path / "data" / name))} <= {"undecided"}
+    ended = {outcome.name: outcome for outcome in outcomes(runs, ["failed"] * len(runs))}
+    measured = {m.key: {"status": "failed", "reason": "bang"} for m in experiment.measurements(SMOKE)}
+    results = runner.results_of(experiment, SMOKE, ResultStore(tmp_path), ended, measured)
+    assert runner.draw(experiment, results, tmp_path)
+    assert {claim.verdict for claim in experiment.claims(results)} <= {"undecided"}
 
 
 class Scripted:
@@ -310,37 +337,37 @@ def ladder(batches: Sequence[int]) -> dict[str, Measurement]:
     found = {}
     for batch in batches:
         before = Measurement(
-            f"m{batch}", "f", {"batch": batch}, before, lambda r: None if r["status"] == "ok" else "no"
+            f"m{batch}", "some.ladder:f", {"batch": batch}, before, lambda r: None if r["status"] == "ok" else "no"
         )
-        found[before.file] = before
+        found[before.key] = before
     return found
 
 
 def test_larger_batches_are_not_tried_where_a_smaller_one_is_too_much(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(runner, "Measuring", Scripted)
+    monkeypatch.setattr(runner, "MeasurementServer", Scripted)
     monkeypatch.setattr(Scripted, "asked", [])
     monkeypatch.setattr(Scripted, "answers", {1: {"status": "ok"}, 2: {"status": "memory", "reason": "much"}})
     wanted = ladder([1, 2, 4, 8])
-    found = runner.measured(wanted, tmp_path, stopped=False)
+    found = runner.measure_missing(wanted, ResultStore(tmp_path))
     assert [found[name]["status"] for name in wanted] == ["ok", "memory", "not tried", "not tried"]
     assert Scripted.asked == [1, 2]
-    assert len(list(tmp_path.iterdir())) == 2
+    assert len(RecordTable(tmp_path, "ladder").records) == 2
 
 
 def test_a_measurement_that_failed_is_tried_again_and_an_interrupted_one_goes_on(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(runner, "Measuring", Scripted)
+    monkeypatch.setattr(runner, "MeasurementServer", Scripted)
     monkeypatch.setattr(Scripted, "asked", [])
-    wanted = {m.file: m for m in (Measurement(f"m{batch}", "f", {"batch": batch}) for batch in (1, 2, 3))}
+    wanted = {m.key: m for m in (Measurement(f"m{batch}", "some.ladder:f", {"batch": batch}) for batch in (1, 2, 3))}
     bad = {"status": "failed", "reason": "bang"}
     monkeypatch.setattr(Scripted, "answers", {1: {"status": "ok"}, 2: bad, 3: KeyboardInterrupt})
-    found = runner.measured(wanted, tmp_path, stopped=False)
+    found = runner.measure_missing(wanted, ResultStore(tmp_path))
     assert [found.get(name, {}).get("status") for name in wanted] == ["ok", "failed", None]
     monkeypatch.setattr(Scripted, "answers", {batch: {"status": "ok"} for batch in (2, 3)})
-    found = runner.measured(wanted, tmp_path, stopped=False)
+    found = runner.measure_missing(wanted, ResultStore(tmp_path))
     assert [result["status"] for result in found.values()] == ["ok"] * 3
     assert Scripted.asked == [1, 2, 3, 2, 3]
 
@@ -375,17 +402,28 @@ def test_two_at_a_time_in_one_folder_are_refused(tmp_path: Path) -> None:
         runner.reproduce(EVERYTHING, SMOKE, tmp_path)
 
 
-RESULTS = Path(__file__).parents[2] / "results"
-PUBLISHED = sorted((path.parents[1], path.name) for path in RESULTS.glob("*/data/*") if any(path.iterdir()))
+ROOT = Path(__file__).parents[2]
 
 
-@pytest.mark.parametrize(("published", "name"), PUBLISHED, ids=[f"{path.name}-{name}" for path, name in PUBLISHED])
-def test_the_published_tables_are_what_their_data_say(published: Path, name: str, tmp_path: Path) -> None:
-    runner.present(replace(EXPERIMENTS[name], figure=None), published, tmp_path)
-    for path in (tmp_path / "tables").glob("*"):
-        assert path.read_bytes() == (published / "tables" / path.name).read_bytes()
-    assert (EXPERIMENTS[name].figure is not None) == (published / "figures" / f"{name}.png").exists()
+@pytest.fixture(scope="module")
+def published(tmp_path_factory: pytest.TempPathFactory) -> dict[tuple[str, str], ExperimentResults]:
+    """The results that come with the repository, by profile and experiment; figures are not drawn."""
+    without = [replace(experiment, figure=None) for experiment in EVERYTHING]
+    return command_line.draw_profiles(without, ROOT / "results", tmp_path_factory.mktemp("drawn"))
 
 
-def test_every_experiment_is_published() -> None:
-    assert {name for _, name in PUBLISHED} == set(EXPERIMENTS)
+def test_the_published_report_is_what_the_results_say(published: dict[tuple[str, str], ExperimentResults]) -> None:
+    assert command_line.page(published) == (ROOT / "docs" / "report.md").read_text(encoding="utf-8")
+
+
+def test_every_experiment_is_published(published: dict[tuple[str, str], ExperimentResults]) -> None:
+    assert {name for _, name in published} == set(EXPERIMENTS)
+    assert {name for _, _, wanted in report.PARTS for _, name in wanted} == set(EXPERIMENTS)
+
+
+def test_results_are_few_files() -> None:
+    """A table for each kind of result, and nothing that is drawn from them."""
+    listed = subprocess.run(["git", "ls-files", "results"], cwd=ROOT, capture_output=True, text=True, check=False)
+    files = [ROOT / name for name in listed.stdout.splitlines()]
+    assert len(files) < 100
+    assert sum(path.stat().st_size for path in files if path.exists()) < 8e6

@@ -17,7 +17,7 @@ from dudx.lab.run.settings import make_settings
 from dudx.lab.run.trainer import Trainer
 from dudx.lab.run.training import train
 from reproduction.experiments import experiments
-from reproduction.experiments.profile import load
+from reproduction.profile import load
 
 EXPERIMENTS = experiments()
 

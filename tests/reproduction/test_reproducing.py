@@ -12,16 +12,14 @@ from typer.testing import CliRunner
 
 from dudx.errors import InputError
 from dudx.lab import file_formats
-from dudx.lab.atomic_files import SUMS
 from dudx.lab.run.settings import make_settings
 from dudx.lab.run.training import train
-from reproduction import program, runner
-from reproduction.command import Choice
-from reproduction.estimates import estimate
-from reproduction.experiments import experiments, profile
-from reproduction.experiments.base import named
-from reproduction.experiments.profile import load
-from reproduction.measuring import Measuring
+from reproduction import command_line, profile, runner
+from reproduction.experiment import named
+from reproduction.experiments import experiments
+from reproduction.measurement_server import MeasurementServer
+from reproduction.profile import load
+from reproduction.result_store import ResultStore
 
 EXPERIMENTS = experiments()
 SMOKE = load("smoke")
@@ -32,7 +30,7 @@ def call(monkeypatch: pytest.MonkeyPatch, *arguments: str) -> int:
     monkeypatch.setattr(sys, "argv", ["dudx", *arguments])
     monkeypatch.setenv("COLUMNS", "200")
     with pytest.raises(SystemExit) as stop:
-        program.main()
+        command_line.main()
     return int(stop.value.code or 0)
 
 
@@ -41,9 +39,9 @@ def call(monkeypatch: pytest.MonkeyPatch, *arguments: str) -> int:
 
 @pytest.mark.slow
 def test_measurements_have_processes_of_their_own() -> None:
-    cost = {"network": "mlp", "way": "FD", "width": 32, "depth": 2, "threads": 1, "seconds": 0.0, "device": "cpu"}
-    function = "reproduction.experiments.cost:measure"
-    with Measuring() as server:
+    cost = {"network": "mlp", "variant": "FD", "width": 32, "depth": 2, "threads": 1, "seconds": 0.0, "device": "cpu"}
+    function = "reproduction.measurements.step_cost:measure"
+    with MeasurementServer() as server:
         assert server.result("builtins:dict", {"status": "ok"}) == {"status": "ok"}
         one, other = server.result("os:getpid", {}), server.result("os:getpid", {})
         assert one != other
@@ -102,53 +100,17 @@ def test_on_poisson_efd_is_fd_which_is_why_it_is_not_run_twice(tmp_path: Path) -
     assert all(torch.equal(ours[key], theirs[key]) for key in ours)
 
 
-def test_a_plan_tells_what_is_left_and_what_it_costs(
-    smoke: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    command = [
-        "fig-1",
-        "table-poisson",
-        "fig-2",
-        "appendix-b",
-        "--profile",
-        "smoke",
-        "--plan",
-        "--workers",
-        "2",
-    ]
-    assert call(monkeypatch, *command, "--out", str(tmp_path / "none")) == 0
-    said = capsys.readouterr().out
-    assert re.search(r"fig-1 +│ poisson sfd, 6 epochs +│ +1 │ +1 │", said)
-    assert re.search(r"table-poisson +│ poisson sfd, 6 epochs +│ +1 │ +1 │", said)  # the other seed is counted above
-    assert re.search(r"fig-2 +│ fp32 +│ +2 │ +2 │", said)
-    assert re.search(r"In all \d+ core-seconds of training and \d+ s of measurements: about .* with 2 workers", said)
-    assert not (tmp_path / "none").exists()
-    plan = estimate(EVERYTHING, SMOKE, smoke)
-    assert (plan.runs, plan.measurements) == (0, 0)
-    assert all(line.left == 0 for line in plan.lines)
-
-
-def test_the_estimate_of_a_run_is_its_epochs_calibrations_and_evaluations(monkeypatch: pytest.MonkeyPatch) -> None:
-    from reproduction import estimates
-
-    monkeypatch.setattr(estimates, "_speed", lambda settings: (0.1, 2.0, 30.0))
-    plan = estimate([EXPERIMENTS["fig-1"]], load("paper"), Path("nowhere"))
-    # 20 000 epochs, 5 calibrations, an evaluation every 500 epochs and two at the end.
-    assert plan.runs == pytest.approx(20_000 * 0.1 + 5 * 2.0 + 42 * 30.0)
-    assert plan.wall(2) == pytest.approx(plan.runs / 2)
-
-
 def test_the_list_names_them_all(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     monkeypatch.setattr(sys, "argv", ["dudx", "--list"])
     with pytest.raises(SystemExit) as stop:
-        program.main()
+        command_line.main()
     assert not stop.value.code
     said = capsys.readouterr().out
     assert all(name in said for name in EXPERIMENTS)
 
 
 def test_help_teaches() -> None:
-    shown = CliRunner().invoke(program.app, ["--help"])
+    shown = CliRunner().invoke(command_line.app, ["--help"])
     assert shown.exit_code == 0
     assert "python -m reproduction table-poisson" in shown.stdout  # an example
 
@@ -158,7 +120,7 @@ def test_help_teaches() -> None:
     [
         (["table-9", "--out", "x"], "There is no experiment named 'table-9'; there are fig-1, table-1, "),
         (["fig-1", "--profile", "smoke", "--device", "", "--out", "x"], "device"),
-        (["--report", "nowhere"], "There are no data"),
+        (["--import", "nowhere", "--out", "x"], "There is no folder 'nowhere'"),
         (["--out", "x"], "Name the experiments to reproduce, or give --all"),
         (["fig-1", "--all", "--out", "x"], "Name the experiments to reproduce, or give --all"),
         (["fig-1", "--out", "x", "--profile", "cpux"], "did you mean 'cpu'"),
@@ -168,8 +130,9 @@ def test_help_teaches() -> None:
         (["fig-1", "--out", "x", "--profile", "slow.toml"], "There is no engine named 'slow'"),
         (["fig-1", "--out", "x", "--profile", "smoke", "--workers", "0"], "at least one worker"),
         (["fig-1", "--out", "x", "--profile", "smoke", "--device", "gpu"], "device is not right"),
-        (["--from-data", "nowhere"], "There are no data in 'nowhere/data'"),
-        (["fig-4", "--from-data", "nowhere"], "There are no data of 'fig-4' in 'nowhere/data'"),
+        (["--from-data", "--out", "nowhere"], "There are no results of these experiments in 'nowhere'"),
+        (["--from-data"], "There are no results of these experiments in 'results'"),
+        (["fig-4", "--from-data", "--out", "nowhere"], "There are no results of 'fig-4' in 'nowhere'"),
     ],
 )
 def test_hostile_arguments_are_one_sentence(
@@ -189,45 +152,38 @@ def test_hostile_arguments_are_one_sentence(
 @pytest.mark.parametrize(
     ("file", "content", "sentence"),
     [
-        ("fig-1/solution.npz", b"PK no archive", "solution.npz' is damaged"),
-        ("fig-2/curves.npz", None, "There is no file"),
-        ("table-heat/runs.csv", b"name,problem\nx,heat\n", "runs.csv' is damaged: line 2 has no 'engine'"),
-        ("fig-5/runs.csv", b"\xff\xfe\x00binary", "runs.csv' is damaged"),
-        ("fig-4/cost.csv", b"", "cost.csv' is damaged: it has no rows"),
-        ("table-1/optima.csv", "tiny", "is no number"),
-        ("table-poisson/configs.json", b"{", "configs.json' cannot be read"),
-        ("table-poisson/configs.json", b"[1]", "configs.json' is damaged"),
+        ("runs.npz", b"PK no archive", "runs.npz' is damaged"),
+        ("runs.csv", b"problem,engine\nheat,ad\n", "runs.csv' is damaged: line 2 has no 'name'"),
+        ("runs.csv", b"name,result/status\na,ok,3\n", "runs.csv' is damaged: row 2 has not as many fields"),
+        ("runs.csv", b"\xff\xfe\x00binary", "runs.csv' is damaged"),
+        ("step_cost.csv", b"", "step_cost.csv' is damaged: it has no rows"),
+        ("machines.json", b"{", "machines.json' cannot be read"),
+        ("machines.json", b"[1]", "machines.json' is damaged"),
     ],
 )
-def test_damaged_data_are_one_sentence(
-    file: str, content: Any, sentence: str, smoke: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Any
+def test_damaged_results_are_one_sentence(
+    file: str, content: bytes, sentence: str, smoke: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Any
 ) -> None:
-    path = tmp_path / "data" / file
-    shutil.copytree((smoke / "data" / file).parent, path.parent)
-    (path.parent / SUMS).unlink()  # as data that are older than the sums
-    if content is None:
-        path.unlink()
-    elif isinstance(content, str):  # in place of the first step
-        text = path.read_text()
-        path.write_text(text.replace(text.splitlines()[1].split(",")[5], content))
-    else:
-        path.write_bytes(content)
-    assert call(monkeypatch, "--from-data", str(tmp_path)) == 1
+    for path in smoke.glob("*.*"):
+        if path.suffix in (".csv", ".npz", ".json"):  # without the sums, which would tell first
+            shutil.copy(path, tmp_path)
+    (tmp_path / file).write_bytes(content)
+    assert call(monkeypatch, "--from-data", "--profile", "smoke", "--out", str(tmp_path)) == 1
     said = capsys.readouterr().err
     assert sentence in said
     assert said.count("\n") == 1
 
 
-def test_data_that_are_not_what_was_written_are_refused(
+def test_results_that_are_not_what_was_written_are_refused(
     smoke: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Any
 ) -> None:
-    path = tmp_path / "data" / "table-1" / "optima.csv"
-    shutil.copytree((smoke / "data" / "table-1"), path.parent)
+    copied = shutil.copytree(smoke, tmp_path / "copy", ignore=shutil.ignore_patterns("runs", "figures", "tables"))
+    path = copied / "step_curves.csv"
     text = path.read_text()
     digit = next(number for number, letter in enumerate(text) if letter in "345")
     path.write_text(text[:digit] + "2" + text[digit + 1 :])
-    assert call(monkeypatch, "--from-data", str(tmp_path)) == 1
-    assert "optima.csv' is damaged: it is not what was written" in capsys.readouterr().err
+    assert call(monkeypatch, "table-1", "--from-data", "--profile", "smoke", "--out", str(copied)) == 1
+    assert "step_curves.csv' is damaged: it is not what was written" in capsys.readouterr().err
 
 
 def test_an_experiment_that_is_not_there_is_named() -> None:
@@ -237,6 +193,40 @@ def test_an_experiment_that_is_not_there_is_named() -> None:
     assert [e.name for e in runner.chosen(["tablepoisson", "fig4"])] == ["table-poisson", "fig-4"]
 
 
-@pytest.mark.parametrize(("profile", "folder"), [("cpu", "results/cpu"), ("settings/mine.toml", "results/mine")])
-def test_results_go_to_the_folder_of_their_profile(profile: str, folder: str) -> None:
-    assert Choice([], True, profile, None).folder == Path(folder)
+@pytest.mark.parametrize(
+    ("name", "folder", "drawn"),
+    [
+        ("cpu", "results/cpu", "results/cpu"),
+        ("protocol-slow", "results/protocol", "results/protocol-slow"),
+        ("mine.toml", "results/mine", "results/mine"),
+    ],
+)
+def test_results_go_to_the_folder_of_their_profile(
+    name: str, folder: str, drawn: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "mine.toml").write_text('like = "smoke"\n')
+    asked: list[Path] = []
+
+    def reproduce(experiments: Any, profile: Any, out: Path, *others: Any) -> runner.Done:
+        asked.extend([out, others[-1]])
+        return runner.Done()
+
+    monkeypatch.setattr(runner, "reproduce", reproduce)
+    assert call(monkeypatch, "fig-1", "--profile", name) == 0
+    assert asked == [Path(folder), Path(drawn)]
+
+
+@pytest.mark.slow
+def test_finished_runs_are_imported_by_the_command(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    runs = EXPERIMENTS["table-poisson"].runs(SMOKE)
+    for run in runs[:2]:
+        train(run.settings, tmp_path / "runs" / run.name)
+    command = ["--import", str(tmp_path / "runs"), "--profile", "smoke", "--out", str(tmp_path / "kept")]
+    for sentence in ("Added 2 runs to", "Added 0 runs to"):
+        assert call(monkeypatch, *command) == 0
+        assert sentence in capsys.readouterr().out
+    known = ResultStore(tmp_path / "kept")
+    assert [known.run(run) is not None for run in runs] == [True, True, *[False] * (len(runs) - 2)]

@@ -10,8 +10,8 @@ import pytest
 from made_up_data import JITTER, errors
 from scipy import stats
 
-from reproduction.experiments.power import power_table
-from reproduction.experiments.statistics import best, compare, holm, seeds_to_exclude, seeds_to_see
+from reproduction.analysis.power import power_table
+from reproduction.analysis.statistics import best, compare, holm, seeds_to_exclude, seeds_to_see
 
 
 def test_a_comparison_is_the_paired_test_of_the_logarithms() -> None:

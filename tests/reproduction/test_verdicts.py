@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from made_up_data import JITTER, errors
 
-from reproduction.experiments import claims
-from reproduction.experiments.claims import Claim, Lost
-from reproduction.experiments.statistics import Comparison, compare
+from reproduction.analysis import claims
+from reproduction.analysis.claims import Claim, Lost
+from reproduction.analysis.statistics import Comparison, compare
 
 
 def test_verdicts_of_comparisons() -> None:
@@ -63,8 +63,8 @@ def test_networks_that_learned_nothing_decide_nothing() -> None:
     assert claims.smaller(worse).collapsed(5, 0, 5).verdict == "did not hold"
     # A correction for many claims does not make up for it.
     consistent = claims.same(compare(errors(0.0102), errors(0.01)))
-    assert consistent.otherwise == "held"
-    assert consistent.collapsed(1, 0, 5).otherwise == "held in part"
+    assert consistent.if_not_significant == "held"
+    assert consistent.collapsed(1, 0, 5).if_not_significant == "held in part"
 
 
 def test_a_change_is_flat_if_every_method_says_so() -> None:

@@ -1,0 +1,1 @@
+"""Statistics, verdicts, tables and figures: what is computed from results, without doing any work itself."""

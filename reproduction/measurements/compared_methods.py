@@ -1,0 +1,122 @@
+"""Methods of differentiation that the short trainings compare, and the engine of each for a problem."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import torch
+from torch import Generator
+
+import dudx
+from dudx.lab.problems.geometry import Box, Cylinder
+from reproduction.measurements.short_training import Task
+
+#: In units of the domain's size: distance from the boundary within which `Where` uses AD, and distance of CAN's
+#: neighbours.
+_NEAR, _NEIGHBOURS = 0.05, 0.02
+
+
+def _always_fits(task: Task) -> str:
+    return ""
+
+
+@dataclass(frozen=True)
+class ComparedMethod:
+    """Method with its label, its engine, and what else it needs.
+
+    Attributes:
+        label: name in tables.
+        engine: from a task and a generator of random numbers.
+        unfit: reason why it does not apply to a task; empty if it does.
+        own_points: it has points of its own, at which the equation is evaluated; conditions are then left to AD.
+        separable: the network is a separable one.
+    """
+
+    label: str
+    engine: Callable[[Task, Generator], dudx.Engine]
+    unfit: Callable[[Task], str] = _always_fits
+    own_points: bool = False
+    separable: bool = False
+
+
+def _size(task: Task) -> float:
+    low, high = task.domain.bounds
+    return min(b - a for a, b in zip(low, high, strict=True))
+
+
+def _by_axis(task: Task) -> dudx.Engine:
+    last = task.points.shape[1] - 1
+    return dudx.ByAxis({tuple(range(last)): dudx.FD(), last: dudx.AD()}, other=dudx.AD())
+
+
+def _hybrid(task: Task) -> dudx.Engine:
+    near = _NEAR * _size(task)
+    # With coupled="ignore" (there is no coupling) both engines are evaluated at all points, so that the gradient of
+    # each sample need not be computed on its own. Where a network is not defined outside of the domain, differences
+    # must not be evaluated near the boundary.
+    coupled = "ignore" if task.defined_outside else "refuse"
+    ad, fd = dudx.AD(coupled=coupled), dudx.FD(coupled=coupled)
+    return dudx.Where(lambda x: task.domain.signed_distance(x) > -near, ad, fd)
+
+
+def _no_box(task: Task) -> str:
+    space = task.domain.space if isinstance(task.domain, Cylinder) else task.domain
+    box = isinstance(space, Box) or space.dimension == 1
+    return "" if box else "its points are a grid, and the domain is not a box"
+
+
+def _nodes(task: Task) -> list[int]:
+    """Nodes per axis of an even grid with about as many points as the task has."""
+    lengths = [b - a for a, b in zip(*task.domain.bounds, strict=True)]
+    distance = (math.prod(lengths) / task.count) ** (1 / len(lengths))
+    return [round(length / distance) for length in lengths]
+
+
+def _spectral(task: Task) -> dudx.Engine:
+    return dudx.Spectral(task.domain, [count - 1 for count in _nodes(task)])
+
+
+def _separated(task: Task) -> dudx.Engine:
+    lines = zip(*task.domain.bounds, _nodes(task), strict=True)
+    return dudx.Separated([torch.linspace(low, high, count, dtype=torch.float64) for low, high, count in lines])
+
+
+def _cloud(task: Task, generator: Generator) -> dudx.Engine:
+    """Cloud of even points that stay for the whole training."""
+    return dudx.Cloud(task.domain.sobol(task.count, seed=generator.initial_seed(), dtype=torch.float64))
+
+
+def _independent(task: Task) -> str:
+    return "samples are independent here, so that it computes what AD does, with the work of a batch for each point"
+
+
+METHODS: dict[str, ComparedMethod] = {
+    "ad": ComparedMethod("AD", lambda task, g: dudx.AD()),
+    "per-sample": ComparedMethod("PerSampleAD", lambda task, g: dudx.PerSampleAD(), _independent),
+    "taylor": ComparedMethod("Taylor", lambda task, g: dudx.Taylor()),
+    "fd": ComparedMethod("FD", lambda task, g: dudx.FD()),
+    "efd": ComparedMethod("eFD", lambda task, g: dudx.EFD()),
+    "sfd": ComparedMethod("sFD", lambda task, g: dudx.SFD(generator=g)),
+    "efd-inside": ComparedMethod("eFD inside", lambda task, g: dudx.EFD(inside=task.domain)),
+    "hybrid": ComparedMethod("Where: AD or FD", lambda task, g: _hybrid(task)),
+    "by-axis": ComparedMethod("ByAxis: AD and FD", lambda task, g: _by_axis(task)),
+    "auto": ComparedMethod("Auto", lambda task, g: dudx.Auto()),
+    "can": ComparedMethod("CAN", lambda task, g: dudx.CAN(_NEIGHBOURS * _size(task))),
+    "cloud": ComparedMethod("Cloud", _cloud, own_points=True),
+    "spectral": ComparedMethod("Spectral", lambda task, g: _spectral(task), _no_box, own_points=True),
+    "separated": ComparedMethod(
+        "Separated", lambda task, g: _separated(task), _no_box, own_points=True, separable=True
+    ),
+    "separable": ComparedMethod("Taylor, separable network", lambda task, g: dudx.Taylor(), separable=True),
+    "stde": ComparedMethod("STDE", lambda task, g: dudx.STDE(samples=1, generator=g)),
+}
+
+#: Remarks for readers.
+NOTE = (
+    f"eFD inside never looks outside of the domain; Where takes AD near the boundary, within {_NEAR:g} of the domain's "
+    "size, and FD elsewhere; ByAxis takes AD along the last axis, FD along the others; STDE has one sample per "
+    "point. Cloud, Spectral and Separated have points of their own, as many as the others, that stay, and "
+    "AD for the conditions. A separable network has other parameters and as many products as the other one is wide."
+)
