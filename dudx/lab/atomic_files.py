@@ -1,7 +1,7 @@
-"""Files that are written whole or not at all, and that are read only if they are still what was written.
+"""Write files whole or not at all, and refuse to read files that have changed since.
 
-A folder may hold the sums of its files, in the format of `sha256sum`, which can check them too. Whatever is read goes
-through `read_bytes`, which compares; a file without a sum, of a run that is older than the sums, is taken as it is.
+A folder may hold the checksums of its files, in the format of `sha256sum`. `read_bytes` compares every file it reads
+with its checksum; a file without one, of a run older than the checksums, is read unchecked.
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ class StorageError(DudxError, OSError):
 
 
 class DamagedError(InputError):
-    """A file is not what was written."""
+    """A file has changed since it was written."""
 
 
 @contextlib.contextmanager
 def atomic(path: Path) -> Iterator[Path]:
-    """A temporary path beside `path` that takes its place once it is complete; a failure leaves the old file."""
+    """Yield a temporary path that replaces `path` on success; a failure leaves the old file."""
     temporary = path.with_name(f".{path.name}.{os.getpid()}")
     try:
         yield temporary
@@ -37,21 +37,21 @@ def atomic(path: Path) -> Iterator[Path]:
         temporary.replace(path)
     except OSError as error:
         raise StorageError(
-            f"Cannot write {str(path)!r}: {error.strerror or error}; what was there before is unharmed."
+            f"Cannot write {str(path)!r}: {error.strerror or error}; the previous file is unchanged."
         ) from error
     finally:
         temporary.unlink(missing_ok=True)
 
 
 def remove_unfinished(folder: Path) -> None:
-    """Remove what processes left behind that were killed in the middle of writing; to be called by who holds a lock."""
+    """Remove temporary files of processes that were killed while writing; the caller must hold the folder's lock."""
     for path in folder.glob(".*.[0-9]*"):
         if re.fullmatch(r"\..+\.\d+", path.name):
             path.unlink(missing_ok=True)
 
 
 def make_folder(folder: Path) -> None:
-    """Make a folder and those above it, unless they are there."""
+    """Create a folder and its parents if they do not exist."""
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except (OSError, ValueError) as error:  # the latter for a NUL in its name
@@ -70,7 +70,7 @@ def write_text(path: Path, text: str) -> None:
 
 
 def read_bytes(path: Path, missing: str | None = None) -> bytes:
-    """The content of a file, if it is still what was written; `missing` is what to say where there is no file."""
+    """Return the content of a file after comparing its checksum; `missing` is the message if there is no file."""
     try:
         content = path.read_bytes()
         expected = _sums(path.parent).get(path.name)
@@ -80,14 +80,14 @@ def read_bytes(path: Path, missing: str | None = None) -> bytes:
         raise InputError(f"{str(path)!r} cannot be read: {_why(error)}.") from error
     if expected is not None and digest(content) != expected:
         raise DamagedError(
-            f"{str(path)!r} is damaged: it is not what was written, by its sum in {SUMS!r}; take it from a copy, or "
-            "make it again in another folder."
+            f"{str(path)!r} is damaged: its checksum is not that in {SUMS!r}; restore it from a copy, or run "
+            "again in another folder."
         )
     return content
 
 
 def read_text(path: Path, missing: str | None = None) -> str:
-    """The content of a text file."""
+    """Return the content of a text file."""
     try:
         text = read_bytes(path, missing).decode("utf-8")
     except UnicodeDecodeError as error:
@@ -98,28 +98,28 @@ def read_text(path: Path, missing: str | None = None) -> str:
 
 
 def digest(content: bytes) -> str:
-    """The sum of some bytes."""
+    """Return the SHA-256 checksum of some bytes."""
     return hashlib.sha256(content).hexdigest()
 
 
 def seal(folder: Path, names: Iterable[str], coming: dict[str, bytes] | None = None) -> None:
-    """Write down the sums of those of these files that a folder has, and of files to come; of others it has none then.
+    """Write the checksums of the files that exist in a folder and of files about to be written (`coming`).
 
-    A file that has a sum already is compared with it, so that damage is not sealed.
+    Files that have a checksum are compared with it first, so that damage is not sealed.
     """
     contents = {name: read_bytes(folder / name) for name in names if (folder / name).exists()} | (coming or {})
     write_text(folder / SUMS, sums(contents))
 
 
 def sums(contents: Mapping[str, bytes]) -> str:
-    """What the file of sums says of some files."""
+    """Return the content of the checksum file for some files."""
     lines = "".join(f"{digest(content)}  {name}\n" for name, content in sorted(contents.items()))
-    # A first line of our own, a comment to `sha256sum`: sums that are damaged themselves must not go unnoticed.
+    # The first line, a comment to `sha256sum`, detects damage to the checksums themselves.
     return f"# {digest(lines.encode())}\n{lines}"
 
 
 def sealed(path: Path) -> bool:
-    """Whether the sum of a file is known."""
+    """Return whether the checksum of a file is known."""
     return path.name in _sums(path.parent)
 
 
@@ -133,7 +133,7 @@ def _sums(folder: Path) -> dict[str, str]:
     first, _, lines = text.partition("\n")
     if first != f"# {digest(lines.encode())}":
         raise DamagedError(
-            f"{str(folder / SUMS)!r} is damaged, so that the other files cannot be checked; take it from a copy, or "
+            f"{str(folder / SUMS)!r} is damaged, so the other files cannot be checked; restore it from a copy, or "
             "delete it to use them unchecked."
         )
     return {name: expected for expected, name in (line.split("  ", 1) for line in lines.splitlines())}

@@ -1,4 +1,4 @@
-"""The formats of a run's files; a damaged one is named in one clear sentence."""
+"""Read and write the files of a run: JSON, arrays, checkpoints and tables. Damage is reported in one sentence."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def write_json(path: Path, value: object) -> None:
 
 
 def json_text(value: object) -> str:
-    """A value as JSON; NaN and infinity are not JSON, so they become null."""
+    """Return a value as JSON; NaN and infinity become null."""
     return json.dumps(_jsonable(value), indent=2) + "\n"
 
 
@@ -79,8 +79,8 @@ def read_json(path: Path, kind: type = object, fields: Mapping[str, Any] | None 
 
     Args:
         path: the file.
-        kind: dict or list, where only that makes sense.
-        fields: of the dictionary, or of each one in the list, what must be there: the types by name.
+        kind: the required type, dict or list.
+        fields: required keys of the dictionary (or of each dictionary in the list) and their types.
     """
     text = read_text(path, f"There is no file {str(path)!r}; is {str(path.parent)!r} the folder of a run?")
     try:
@@ -91,7 +91,7 @@ def read_json(path: Path, kind: type = object, fields: Mapping[str, Any] | None 
         raise DamagedError(f"{str(path)!r} is damaged: it should hold a {kind.__name__}, not {_shown(value)}.")
     for entry in value if isinstance(value, list) else [value]:
         for name, types in (fields or {}).items():
-            # A truth value is a number to Python, and not in a file.
+            # To Python a bool is a number; in a file it is not.
             if not isinstance(entry, dict) or name not in entry or not _fits(entry[name], types):
                 found = _shown(entry.get(name) if isinstance(entry, dict) else entry)
                 raise DamagedError(f"{str(path)!r} is damaged: {name!r} is {found}.")
@@ -129,7 +129,7 @@ def read_arrays(path: Path) -> dict[str, np.ndarray]:
 
 @contextlib.contextmanager
 def _read_carefully(what: str, remedy: str = "") -> Iterator[None]:
-    """What reading a damaged archive may raise is one sentence."""
+    """Turn the exceptions that reading a damaged archive may raise into one sentence."""
     try:
         yield
     except InputError:
@@ -143,7 +143,7 @@ def _read_carefully(what: str, remedy: str = "") -> Iterator[None]:
 
 
 def _check_archive(content: bytes) -> None:
-    """Compare every record of a zip archive with its sum, which neither torch nor numpy does to the end."""
+    """Verify the checksum of every record of a zip archive, which neither torch nor numpy does completely."""
     with zipfile.ZipFile(io.BytesIO(content)) as archive:
         for record in archive.infolist():
             with archive.open(record) as file:
@@ -163,7 +163,7 @@ def write_checkpoint(path: Path, state: Mapping[str, Any]) -> None:
 
 
 def read_checkpoint(path: Path) -> dict[str, Any]:
-    """Read a checkpoint if all of it is as it was written; only tensors and plain values are ever unpickled."""
+    """Read a checkpoint after verifying its checksums; only tensors and plain values are unpickled."""
     content = read_bytes(path, f"There is no checkpoint {str(path)!r} to resume from; start the run without --resume.")
     with _read_carefully(
         f"The checkpoint {str(path)!r} is damaged and cannot be resumed", "; start again in another folder"
@@ -179,12 +179,12 @@ def read_checkpoint(path: Path) -> dict[str, Any]:
 
 
 class GrowingTable:
-    """A CSV file that grows row by row and can be cut back to what a checkpoint has seen.
+    """A CSV file that grows row by row and can be truncated to the state of a checkpoint.
 
     Args:
         path: the file.
-        columns: its header.
-        seen: the `state` to cut it back to; without one it begins anew.
+        columns: the header.
+        seen: the `state` to truncate to; None starts an empty table.
     """
 
     def __init__(self, path: Path, columns: Sequence[str], seen: Mapping[str, Any] | None = None):
@@ -199,7 +199,7 @@ class GrowingTable:
     def _cut(self, seen: Mapping[str, Any]) -> bytes:
         if "bytes" in seen:
             return refuse_changed(self.path, seen)
-        rows = read_table(self.path)  # of a checkpoint that is older than the sums
+        rows = read_table(self.path)  # of a checkpoint older than the checksums
         if len(rows) < seen["rows"]:
             raise DamagedError(f"{str(self.path)!r} is damaged: {len(rows)} of its {seen['rows']} rows are left.")
         return self._header() + b"".join(self._line(row) for row in rows[: seen["rows"]])
@@ -210,7 +210,7 @@ class GrowingTable:
         return text.getvalue().encode()
 
     def append(self, row: Mapping[str, Any]) -> None:
-        """Add a row and hand it to the system at once."""
+        """Add a row and write it to the file at once."""
         line = self._line(row)
         try:
             with self.path.open("ab") as file:
@@ -223,23 +223,23 @@ class GrowingTable:
 
     @property
     def state(self) -> dict[str, Any]:
-        """How much of the file there is, for a checkpoint."""
+        """Return the length and checksum of the file, for a checkpoint."""
         return {"rows": self.rows, "bytes": self._bytes, "sha256": self._sum.hexdigest()}
 
 
 def refuse_changed(path: Path, seen: Mapping[str, Any]) -> bytes:
-    """The part of a growing table that a checkpoint has seen, if it is still what it was."""
+    """Return the part of a growing table that a checkpoint has seen, or refuse if it has changed."""
     content = read_bytes(path)[: seen["bytes"]]
     if len(content) < seen["bytes"] or digest(content) != seen["sha256"]:
         raise DamagedError(
-            f"{str(path)!r} is damaged: it is not what the checkpoint has seen; take it from a copy, or start again in "
-            "another folder."
+            f"{str(path)!r} is damaged: it differs from the state in the checkpoint; restore it from a copy, or start "
+            "again in another folder."
         )
     return content
 
 
 def read_table(path: Path) -> list[dict[str, str]]:
-    """The rows of a CSV file."""
+    """Return the rows of a CSV file."""
     try:
         rows = list(csv.DictReader(io.StringIO(read_text(path), newline=""), strict=True))
     except csv.Error as error:

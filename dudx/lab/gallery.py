@@ -1,7 +1,7 @@
-"""Many problems solved by one call each, and one table of what came of them.
+"""Solve a gallery of problems with one call each and write one table of results.
 
-A gallery is a folder of files with a `problem` each, and a folder `references` with a file of the same name, whose
-function `reference` gives what to compare with. Nothing of a reference is known while a problem is solved.
+A gallery is a folder of files that each define a `problem`, and a folder `references` with a file of the same name
+whose function `reference` returns the reference solution. References are not read while a problem is solved.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from dudx.lab.problems import Problem
 from dudx.lab.run.metrics import percent
 from dudx.lab.solving.solver import solve
 
-#: What a profile of the command stands for: minutes of CPU time for each problem, and settings.
+#: CPU minutes per problem and settings, by the name of a profile.
 PROFILES: dict[str, tuple[float, dict[str, Any]]] = {
     "cpu": (5.0, {}),
     "smoke": (
@@ -37,7 +37,7 @@ _TABLE = "README.md"
 
 
 def names_in(folder: Path) -> list[str]:
-    """The problems of a gallery."""
+    """Return the names of the problems in a gallery."""
     found = sorted(path.stem for path in folder.glob("*.py") if not path.stem.startswith("_"))
     if not found:
         raise InputError(f"There is no gallery in {str(folder)!r}: no files with problems; see --folder.")
@@ -50,9 +50,9 @@ def run(
     out: Path,
     profile: str = "cpu",
     minutes: float | None = None,
-    told: Callable[[str], None] = print,
+    report: Callable[[str], None] = print,
 ) -> list[dict[str, Any]]:
-    """Solve those of the problems that have no result yet; the rows of the table, which is written as it grows."""
+    """Solve the problems that have no result yet and return the rows of the table, which is written as it grows."""
     if profile not in PROFILES:
         raise InputError(f"A gallery has the profiles {', '.join(PROFILES)}; got {profile!r}.")
     there = names_in(folder)
@@ -63,22 +63,22 @@ def run(
     given = limit if minutes is None else minutes
     for name in names or there:
         place = out / f"{name}.json"
-        # What had less time is solved again.
+        # Results with a smaller time limit are computed again.
         if place.exists() and file_formats.read_json(place, dict)["minutes"] >= given:
             continue
-        told(f"== {name}")
+        report(f"== {name}")
         row = _row(name, folder, out, given, settings)
         if row is None:
-            told(f"{name} was interrupted; the same command goes on with it.")
+            report(f"{name} was interrupted; the same command goes on with it.")
             break
         file_formats.write_text(place, file_formats.json_text(row))
-        told(_line(row))
+        report(_line(row))
         write_table(folder, out)
     return write_table(folder, out)
 
 
 def _row(name: str, folder: Path, out: Path, minutes: float, settings: dict[str, Any]) -> dict[str, Any] | None:
-    """What solving one problem comes to; a failure is a row with its reason, None a problem that was interrupted."""
+    """Solve one problem and return its row; a failure is a row with the reason, None means interrupted."""
     path, began = folder / f"{name}.py", time.process_time()
     row: dict[str, Any] = {"name": name, "lines": lines_of(path), "minutes": minutes}
     try:
@@ -127,7 +127,7 @@ def _importable(folder: Path) -> Iterator[None]:
 
 
 def loaded(path: Path) -> ModuleType:
-    """The module in a file; what lies beside it can be imported there."""
+    """Import the module in a file; modules in the same folder can be imported by it."""
     spec = importlib.util.spec_from_file_location(f"gallery_{path.parent.name}_{path.stem}", path)
     if spec is None or spec.loader is None or not path.exists():
         raise InputError(f"There is no file {str(path)!r}.")
@@ -138,7 +138,7 @@ def loaded(path: Path) -> ModuleType:
 
 
 def lines_of(path: Path) -> int:
-    """The lines of a file without empty ones, comments and docstrings."""
+    """Count the lines of code in a file: no empty lines, comments or docstrings."""
     text = path.read_text(encoding="utf-8")
     found: set[int] = set()
     fresh = True
@@ -162,7 +162,7 @@ def _line(row: dict[str, Any]) -> str:
 
 
 def write_table(folder: Path, out: Path) -> list[dict[str, Any]]:
-    """Write the table of all results that there are; its rows."""
+    """Write the table of all existing results and return its rows."""
     rows = [file_formats.read_json(out / f"{n}.json", dict) for n in names_in(folder) if (out / f"{n}.json").exists()]
     notes = _notes(folder)
     lines = [
@@ -175,8 +175,8 @@ def write_table(folder: Path, out: Path) -> list[dict[str, Any]]:
     text = [
         "# Gallery",
         "",
-        f"{len(rows)} problems, each by one call of `solve` with no setting of its own, one thread: {counts}. "
-        "`dudx gallery` solves those that have no result here.",
+        f"{len(rows)} problems, each by one call of `solve` with default settings on one thread: {counts}. "
+        "`dudx gallery` solves those without a result.",
         "",
         *lines,
         "",
@@ -186,7 +186,7 @@ def write_table(folder: Path, out: Path) -> list[dict[str, Any]]:
 
 
 def _notes(folder: Path) -> dict[str, str]:
-    """What is to be said of an error, by the name of a problem: `references/notes.toml`, where there is one."""
+    """Return remarks on the errors by problem, from `references/notes.toml` if it exists."""
     path = folder / "references" / "notes.toml"
     return tomllib.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
 

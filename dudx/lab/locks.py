@@ -1,4 +1,4 @@
-"""A folder is worked in by one process at a time; the lock of a process that died frees itself."""
+"""Lock a folder for one process at a time; the lock of a process that died is released by the system."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ from dudx.lab.atomic_files import StorageError
 
 
 class LockedError(InputError):
-    """Another process works in the folder."""
+    """Another process is working in the folder."""
 
 
 @contextmanager
 def locked(path: Path, patience: float = 0.0) -> Iterator[None]:
-    """Hold the lock file `path`, which names the process that holds it; wait for it `patience` seconds at most.
+    """Hold the lock file `path`, waiting for it at most `patience` seconds; the file names its holder.
 
-    The system drops the lock with the process, so a file that was left behind by `kill -9` does not count.
+    The system releases the lock with the process, so a file left behind by `kill -9` locks nothing.
     """
     lock = FileLock(path, timeout=patience, poll_interval=0.1)
     try:
@@ -33,11 +33,11 @@ def locked(path: Path, patience: float = 0.0) -> Iterator[None]:
     except (OSError, ValueError) as error:
         raise StorageError(f"Cannot lock {str(path)!r}: {getattr(error, 'strerror', None) or error}.") from error
     try:
-        with contextlib.suppress(OSError):  # Windows lets nobody write to it; the name is only told to people
+        with contextlib.suppress(OSError):  # Windows forbids writing to it; the name is for messages only
             path.write_text(f"{os.getpid()} {socket.gethostname()}\n", encoding="utf-8")
         yield
     finally:
-        # Before it is let go: afterwards it might be another's. Who waits for it notices that it is gone.
+        # Before the release, after which the file may be another process's. A waiting process notices the removal.
         with contextlib.suppress(OSError):
             path.unlink(missing_ok=True)
         lock.release()

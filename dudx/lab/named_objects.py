@@ -1,4 +1,4 @@
-"""Things by name: those of a folder, the nearest one suggested for a name that is mistyped, a user's own imported."""
+"""Find objects by name: in a folder of modules, in a table, or as `package.module:name` of the user's own code."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from dudx.errors import DudxError, InputError, first_line
 
 
 def held_in(package: str, attribute: str) -> dict[str, Any]:
-    """What the files of a folder hold under a certain name, by the file's name with dashes: `fig_1.py` is fig-1."""
+    """Return an attribute of each module of a package, by the module's name with dashes: `fig_1.py` is fig-1."""
     return {
         module.__name__.rpartition(".")[2].replace("_", "-"): getattr(module, attribute)
         for module in modules_in(package)
@@ -23,7 +23,7 @@ def held_in(package: str, attribute: str) -> dict[str, Any]:
 
 
 def look_up(name: str, table: Mapping[str, Any], kind: str) -> Any:
-    """The entry of a table, or what `package.module:name` imports."""
+    """Return an entry of a table, or the object that `package.module:name` imports; suggest a near name if neither."""
     if name in table:
         return table[name]
     if ":" in name:
@@ -34,7 +34,7 @@ def look_up(name: str, table: Mapping[str, Any], kind: str) -> Any:
 
 
 def imported(path: str, kind: str) -> Any:
-    """The object at `package.module:name`; modules of the current folder are found too."""
+    """Import the object at `package.module:name`; modules of the current folder are found too."""
     module_name, _, attribute = path.partition(":")
     if not all(word.isidentifier() for word in (*module_name.split("."), attribute)):
         raise InputError(f"The {kind} {path!r} cannot be imported: it should read package.module:name.")
@@ -52,7 +52,7 @@ def imported(path: str, kind: str) -> Any:
 
 
 def made(name: str, kind: str, make: Callable[[], Any]) -> Any:
-    """What a user's code makes; where it fails, that is one sentence."""
+    """Call a user's constructor and turn its failure into one sentence."""
     try:
         return make()
     except DudxError:
@@ -64,7 +64,7 @@ def made(name: str, kind: str, make: Callable[[], Any]) -> Any:
 
 
 def said(error: BaseException) -> str:
-    """The kind of an error of a user's code, and the first line of what it says."""
+    """Return the type and first line of an exception of the user's code."""
     if isinstance(error, SystemExit):
         return f"it ends the program, by sys.exit({error.code!r})"
     line = first_line(error)

@@ -1,4 +1,4 @@
-"""Pictures, all in one style: colour-blind safe, labelled, with the holes left white."""
+"""Pictures of runs in one style: colour-blind safe, labelled, with holes left white."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ STYLE: dict[Any, Any] = {
 
 @contextmanager
 def figure(path: Path, columns: int, size: tuple[float, float]) -> Iterator[Sequence[Axes]]:
-    """A row of axes in the common style, written to `path` whole or not at all."""
+    """Yield a row of axes in the common style and write them to `path`, whole or not at all."""
     check_picture(path)
     with mpl.rc_context(STYLE):
         drawn = Figure(figsize=size, layout="constrained")
@@ -53,7 +53,7 @@ def figure(path: Path, columns: int, size: tuple[float, float]) -> Iterator[Sequ
 
 
 def check_picture(path: Path) -> None:
-    """Refuse a picture that could not be written."""
+    """Raise if a picture cannot be written to this path."""
     known = Figure().canvas.get_supported_filetypes()
     if path.suffix.removeprefix(".") not in known:
         raise InputError(f"Pictures cannot be written as {path.suffix!r}; choose one of {', '.join(sorted(known))}.")
@@ -64,22 +64,22 @@ def check_picture(path: Path) -> None:
 def plot_run(folder: Path) -> list[Path]:
     """Draw all pictures of a run: the solution, the training curves and, where steps were searched, the search.
 
-    Nothing is imported for it, so that a folder from elsewhere can be looked at: the pictures of a user's own problem,
-    whose name is that of a module, are drawn when it is trained, and later only those that need no more than the files.
+    No user code is imported, so a folder from an untrusted source is safe to open. For a problem of the user's own,
+    only the pictures that need nothing but the files are drawn.
     """
     settings = stored_settings(folder, f"There is no run in {str(folder)!r}: config.toml cannot be read.")
     return draw(folder, problem_named(settings.problem) if settings.problem in problems() else None, settings.problem)
 
 
 def draw(folder: Path, problem: Problem | None, name: str) -> list[Path]:
-    """Draw the pictures of a run of this problem, as far as they can be drawn without it where it is not known."""
+    """Draw the pictures of a run; without the problem, only those that do not need it."""
     drawn = []
     if problem is not None and (folder / PREDICTION).exists():
         arrays = _prediction(folder / PREDICTION, problem)
         dimension, in_time = len(problem.inputs), isinstance(problem.domain, Cylinder)
         if dimension == 1:
             drawn.append(curve(folder / "solution.png", problem, **arrays))
-        elif dimension == 2 or (dimension == 3 and in_time):  # there is no picture of more
+        elif dimension == 2 or (dimension == 3 and in_time):  # more dimensions have no picture
             drawn.append(solution(folder / "solution.png", problem, **arrays))
     if rows := _metrics(folder):
         drawn.append(training_curves(folder / "training.png", name if problem is None else problem.title, rows))
@@ -89,7 +89,7 @@ def draw(folder: Path, problem: Problem | None, name: str) -> list[Path]:
 
 
 def _prediction(path: Path, problem: Problem) -> dict[str, np.ndarray]:
-    """The arrays of a prediction, if they are what can be drawn."""
+    """Read the arrays of a prediction and check that they can be drawn."""
     found = file_formats.read_arrays(path)
     names = ("points", "prediction", "reference")
     fault = next((f"there is no array {name!r}" for name in names if name not in found), None)
@@ -112,7 +112,7 @@ def _prediction(path: Path, problem: Problem) -> dict[str, np.ndarray]:
 
 
 def _metrics(folder: Path) -> list[dict[str, str]]:
-    """The rows of a run's table, if they are numbers."""
+    """Read the rows of a run's metrics and check that they are numbers."""
     path = folder / METRICS
     rows = read_metrics(folder)
     columns = list(rows[0]) if rows else path.read_text(encoding="utf-8").strip().split(",")
@@ -135,7 +135,7 @@ def _is_number(text: str) -> bool:
 
 
 def _readable(text: str) -> str:
-    """A text as a picture shows it: with its formulas, unless what stands between dollar signs is none."""
+    """Return a text for matplotlib, with dollar signs escaped if it is not a valid formula."""
     try:
         MathTextParser("path").parse(text)
     except (ValueError, RuntimeError):
@@ -144,7 +144,7 @@ def _readable(text: str) -> str:
 
 
 def curve(path: Path, problem: Problem, points: np.ndarray, prediction: np.ndarray, reference: np.ndarray) -> Path:
-    """Prediction and reference in one variable, and the error beside them."""
+    """Draw prediction and reference in one variable, and the error beside them."""
     order = np.argsort(points[:, 0])
     x, u, true = points[order, 0], prediction[order, 0], reference[order, 0]
     error = float(np.linalg.norm(u - true) / np.linalg.norm(true))
@@ -159,7 +159,7 @@ def curve(path: Path, problem: Problem, points: np.ndarray, prediction: np.ndarr
 
 
 def solution(path: Path, problem: Problem, points: np.ndarray, prediction: np.ndarray, reference: np.ndarray) -> Path:
-    """Prediction, reference and error side by side, on the true geometry; in two space dimensions at the last time."""
+    """Draw prediction, reference and error on the true geometry; in two space dimensions at the last time."""
     over_time = isinstance(problem.domain, Cylinder) and problem.domain.space.dimension == 1
     when = ""
     if points.shape[1] == 3:
@@ -193,7 +193,7 @@ def solution(path: Path, problem: Problem, points: np.ndarray, prediction: np.nd
 
 
 def _triangles(points: np.ndarray, domain: Domain) -> Triangulation:
-    """Triangles between the points, without those whose middle lies outside the domain."""
+    """Return triangles between the points, without those whose centre lies outside the domain."""
     over_time = isinstance(domain, Cylinder)
     mesh = Triangulation(*(points[:, ::-1] if over_time else points).T)
     centres = points[mesh.triangles].mean(axis=1)
@@ -232,7 +232,7 @@ def _numbers(rows: Sequence[Mapping[str, str]], name: str) -> np.ndarray:
 
 
 def calibration(path: Path, searches: Sequence[Mapping[str, Any]]) -> Path:
-    """The error of finite differences against the step, one line a search, the minimum marked."""
+    """Draw the error of finite differences against the step size, one line per search, with the minimum marked."""
     orders = sorted({search["order"] for search in searches})
     with figure(path, len(orders), (4.6 * len(orders), 3.6)) as axes:
         for ax, order in zip(axes, orders, strict=True):
@@ -240,7 +240,7 @@ def calibration(path: Path, searches: Sequence[Mapping[str, Any]]) -> Path:
             shades = mpl.colormaps["cividis"](np.linspace(0, 0.85, len(of_order)))
             for number, (shade, search) in enumerate(zip(shades, of_order, strict=True)):
                 label = f"epoch {search['epoch']}" if len(of_order) > 1 else "RMSE"
-                # Of many searches only the first and the last are named; the shade runs from one to the other.
+                # Label only the first and the last of many searches; the shade runs from one to the other.
                 named = len(of_order) <= 8 or number in (0, len(of_order) - 1)
                 ax.loglog(search["steps"], np.array(search["rmse"], float), color=shade, label=label if named else None)
                 if len(of_order) == 1:

@@ -100,7 +100,7 @@ def test_the_table_of_a_run_that_was_killed_is_compared_with_its_checkpoint(work
     assert len(plots.plot_run(folder)) == 2
     lines = (folder / "metrics.csv").read_bytes().splitlines(keepends=True)
     (folder / "metrics.csv").write_bytes(b"".join([lines[0], *lines[2:]]))
-    with pytest.raises(InputError, match=r"metrics\.csv' is damaged: it is not what the checkpoint has seen"):
+    with pytest.raises(InputError, match=r"metrics\.csv' is damaged: it differs from the state in the checkpoint"):
         plots.plot_run(folder)
 
 

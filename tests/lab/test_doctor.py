@@ -121,7 +121,7 @@ def test_doctor_refuses_in_one_sentence(patients: str, monkeypatch: pytest.Monke
         "two outputs": ([f"{patients}:Pair"], "The model returned a tuple of 2"),
         "wrong guess of the inputs": ([f"{patients}:Fourier"], "If 4 is not its number of inputs, give --inputs."),
         "wrong inputs": ([good, "--inputs", "5"], "The model failed on a batch of shape"),
-        "no guess of the inputs": ([f"{patients}:Plain"], "cannot be told from a network without Linear layers"),
+        "no guess of the inputs": ([f"{patients}:Plain"], "is unknown for a network without Linear layers"),
         "forward raises": ([f"{patients}:Picky"], "failed at 64 points: KeyError: 'temperature'"),
         "no points": ([good, "--points", "0"], "--points must be a whole number, 1 or more; got 0"),
         "no inputs": ([good, "--inputs", "-1"], "--inputs must be a whole number, 1 or more; got -1"),

@@ -40,5 +40,5 @@ def test_an_option_that_slurm_does_not_know_is_a_sentence(tmp_path: Path) -> Non
 
 
 def test_ray_and_slurm_at_once_are_refused(tmp_path: Path) -> None:
-    with pytest.raises(InputError, match="leave one of them off"):
+    with pytest.raises(InputError, match="give one of them"):
         run_sweep(grid("smoke", problem=["poisson"], seed=[0], **TINY), tmp_path, ray="local", slurm={})

@@ -295,11 +295,11 @@ def test_seeds_and_settings_as_they_are_typed() -> None:
     [
         (["burgers", "--seeds", "0-"], "Seeds are given as 0-4 or 0,1,2; got '0-'"),
         (["burgers", "--seeds", "4-0"], "at least one"),
-        (["burgers", "--seeds", "1,1"], "each but once"),
+        (["burgers", "--seeds", "1,1"], "without repetition"),
         (["burgers", "--engines", "ad,edf"], "did you mean 'efd'"),
         (["burgers", "--set", "witdh=8"], "witdh = 8 is not right: there is no such setting"),
         (["burgers", "--set", "width"], "KEY=VALUE"),
-        (["burgers", "--set", "seed=4"], "has its own place"),
+        (["burgers", "--set", "seed=4"], "has an option of its own"),
         (["burgers", "--gpus-per-run", "0.5"], "add --ray local"),
         (["burgers", "--profile", "smok"], "did you mean 'smoke'"),
     ],

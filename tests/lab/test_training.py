@@ -217,7 +217,7 @@ def test_a_full_disk_is_one_sentence_and_leaves_the_old_file(tmp_path: Path, mon
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr(os, "fsync", full)
-    with pytest.raises(file_formats.StorageError, match="No space left on device; what was there before is unharmed"):
+    with pytest.raises(file_formats.StorageError, match="No space left on device; the previous file is unchanged"):
         file_formats.write_checkpoint(path, {"epoch": 2})
     monkeypatch.undo()
     assert file_formats.read_checkpoint(path)["epoch"] == 1

@@ -183,7 +183,7 @@ def test_results_that_are_not_what_was_written_are_refused(
     digit = next(number for number, letter in enumerate(text) if letter in "345")
     path.write_text(text[:digit] + "2" + text[digit + 1 :])
     assert call(monkeypatch, "table-1", "--from-data", "--profile", "smoke", "--out", str(copied)) == 1
-    assert "step_curves.csv' is damaged: it is not what was written" in capsys.readouterr().err
+    assert "step_curves.csv' is damaged: its checksum is not that" in capsys.readouterr().err
 
 
 def test_an_experiment_that_is_not_there_is_named() -> None:

@@ -105,11 +105,11 @@ TABLE = {
     "a truth value for a width": ("train poisson --profile truth.toml --out run", "line 1: width = True"),
     "a truth value for a width in a sweep": (
         "sweep poisson --profile smoke --set width=true --out run",
-        "a truth value is not a number",
+        "a bool is not a number",
     ),
     "an enormous number in a profile": ("train poisson --profile huge.toml --out run", "too large"),
     "an accuracy of 100": (f"{TRAIN} --accuracy 100", "accuracy = 100"),
-    "a reference with half a time": (f"{TRAIN} --reference times.dat", "names a time"),
+    "a reference with half a time": (f"{TRAIN} --reference times.dat", "has a time"),
     "a binary reference": (f"{TRAIN} --reference binary.dat", "binary.dat"),
     "no engines": ("sweep poisson --profile smoke --engines '' --out run", "no engine named ''"),
     "an empty engine among others": ("sweep poisson --profile smoke --engines ad,,fd --out run", "no engine named ''"),

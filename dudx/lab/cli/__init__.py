@@ -1,4 +1,4 @@
-"""The command line: every error is one sentence and an exit code that is not zero."""
+"""The command line: every error is one sentence and a nonzero exit code."""
 
 from __future__ import annotations
 
@@ -34,19 +34,19 @@ def main() -> None:
 
 
 def run_program(program: typer.Typer) -> NoReturn:
-    """Run a command line to its exit code; whatever goes wrong becomes one sentence."""
+    """Run a command line and exit with its code; turn every error into one sentence."""
     try:
         code = program(standalone_mode=False)
     except (DudxError, OSError) as error:
         _stop(_one_line(str(error)), 1)
     except (StoppedError, KeyboardInterrupt, typer.Abort):
-        signal.signal(signal.SIGINT, signal.SIG_IGN)  # the sentence comes once, however often it is pressed
+        signal.signal(signal.SIGINT, signal.SIG_IGN)  # print the sentence once, however often Ctrl-C is pressed
         _stop("stopped.", 130)
     except _UsageError as error:
         if type(error).__name__ == "NoArgsIsHelpError":
             print(error)
             sys.exit(2)
-        _stop(_one_line(error.format_message()) or "that is no command; see dudx --help.", 2)  # type: ignore[attr-defined]
+        _stop(_one_line(error.format_message()) or "unknown command; see dudx --help.", 2)  # type: ignore[attr-defined]
     except MemoryError as error:
         _stop(f"there is not enough memory ({first_line(error)}); try smaller numbers.", 1)
     except Exception as error:
@@ -66,11 +66,11 @@ def _one_line(text: str) -> str:
 
 
 def _unexpected(error: Exception) -> str:
-    """An error that nobody raised on purpose, as far as we know: where it happened, and how to see more of it."""
+    """Describe an unexpected error: its type, its place, and how to see the traceback."""
     frames = traceback.extract_tb(error.__traceback__)
     ours = Path(dudx.__file__).parent
     library = [Path(entry) for entry in sys.path if entry.endswith("site-packages")]
     own = [f for f in frames if not any(place in Path(f.filename).parents for place in (ours, *library))]
     at = (own[1:] or frames)[-1]  # the first one is the program's own
     what = _one_line(f"{type(error).__name__}: {first_line(error)}")
-    return f"{what} ({Path(at.filename).name}, line {at.lineno}); set DUDX_TRACEBACK=1 to see how it came to that."
+    return f"{what} ({Path(at.filename).name}, line {at.lineno}); set DUDX_TRACEBACK=1 for the traceback."

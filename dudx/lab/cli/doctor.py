@@ -1,4 +1,4 @@
-"""A look at a network before any training."""
+"""The command `dudx doctor`: examine a network before training."""
 
 from __future__ import annotations
 
@@ -12,17 +12,19 @@ from dudx.lab.cli.program import app
 @app.command()
 def doctor(
     network: Annotated[
-        str | None, typer.Argument(help="package.module:factory, a module that is there, or mlp, batchnorm …")
+        str | None, typer.Argument(help="package.module:factory, an instance there, or mlp, batchnorm …")
     ] = None,
     points: Annotated[int, typer.Option(help="random points in the batch")] = 64,
-    inputs: Annotated[int | None, typer.Option(help="variables; else those of the first Linear layer")] = None,
-    low: Annotated[float, typer.Option(help="the least value of every variable")] = -1.0,
-    high: Annotated[float, typer.Option(help="the largest value of every variable")] = 1.0,
-    seed: Annotated[int, typer.Option(help="decides the network's start and the points")] = 0,
-    evaluation: Annotated[bool, typer.Option("--eval", help="look at evaluation mode")] = False,
-    script: Annotated[str | None, typer.Option(help="a file to run, and to look at its derivatives")] = None,
+    inputs: Annotated[
+        int | None, typer.Option(help="number of inputs; by default that of the first Linear layer")
+    ] = None,
+    low: Annotated[float, typer.Option(help="smallest value of every input")] = -1.0,
+    high: Annotated[float, typer.Option(help="largest value of every input")] = 1.0,
+    seed: Annotated[int, typer.Option(help="seed of the network and the points")] = 0,
+    evaluation: Annotated[bool, typer.Option("--eval", help="examine evaluation mode")] = False,
+    script: Annotated[str | None, typer.Option(help="a Python file to run while its derivatives are watched")] = None,
 ) -> None:
-    """Tell whether the samples of a network influence each other, in which layers, and what to do.
+    """Report whether the samples of a batch influence each other, in which layers, and what to do.
 
     The exit code is 0 if samples are independent, 4 if they influence each other, 1 for an error.
 

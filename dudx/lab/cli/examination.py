@@ -1,4 +1,4 @@
-"""The explanation of a network that is given by name: import it, make points for it, look."""
+"""Examine a network given by name, or a script."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from dudx.lab.run.preflight import refuse_beyond_memory
 def examine(
     name: str, points: int, inputs: int | None, low: float, high: float, seed: int, evaluation: bool
 ) -> Explanation:
-    """The explanation of a network at random points between `low` and `high` in every variable."""
+    """Explain a network at random points between `low` and `high` in every input."""
     for what, number in (("points", points), ("inputs", inputs)):
         if number is not None:
             whole_number(number, f"--{what}")
@@ -49,7 +49,7 @@ def examine(
 
 
 def watched(script: str) -> Watch:
-    """Run a script as Python would, and look at the derivatives that it takes."""
+    """Run a script as Python would and watch the derivatives it takes."""
     path = Path(script)
     if not path.is_file():
         raise InputError(f"There is no script {script}; give the path of a Python file, --script train.py.")
@@ -62,7 +62,9 @@ def watched(script: str) -> Watch:
             runpy.run_path(script, run_name="__main__")
     except SystemExit as ended:
         if ended.code not in (None, 0):
-            raise InputError(f"The script {script} ended with {ended.code!r}; nothing can be said of it.") from ended
+            raise InputError(
+                f"The script {script} ended with {ended.code!r} and could not be watched to its end."
+            ) from ended
     except Exception as error:  # of the user's code
         raise InputError(f"The script {script} failed: {said(error)}.") from error
     finally:
@@ -71,13 +73,13 @@ def watched(script: str) -> Watch:
 
 
 def _network(name: str, inputs: int | None, seed: int) -> nn.Module:
-    """What `package.module:factory` makes, the module that is there itself, or one of our own by name."""
+    """Return the network that `package.module:factory` creates or names, or a built-in one by its name."""
     torch.manual_seed(seed)
     try:
         found = look_up(name, networks(), "network")
         if isinstance(found, nn.Module):
             return found
-        torch.manual_seed(seed)  # again, as the import may have drawn numbers, and happens only once
+        torch.manual_seed(seed)  # again: the import may have drawn random numbers
         made = found(inputs or 2) if name in networks() else found() if callable(found) else found
     except DudxError:
         raise
@@ -95,4 +97,4 @@ def _inputs(model: nn.Module) -> int:
     for module in model.modules():
         if isinstance(module, nn.Linear) and module.in_features:  # lazy layers have none yet
             return module.in_features
-    raise InputError("The number of inputs cannot be told from a network without Linear layers; give --inputs.")
+    raise InputError("The number of inputs is unknown for a network without Linear layers; give --inputs.")

@@ -1,4 +1,4 @@
-"""What there is to choose from: engines, problems, networks, optimizers, samplings, references."""
+"""The commands that list engines, problems, networks, optimizers, samplings and references."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from dudx.lab.cli.program import app, console, show_names, show_table
 
 @app.command()
 def engines() -> None:
-    """List the ways to compute derivatives."""
+    """List the engines, which compute derivatives."""
     from dudx.lab.run.engine_table import engine_summary, engines_in_order
 
     show_names("engine", {name: engine_summary(name) for name in engines_in_order()})
@@ -45,23 +45,23 @@ def optimizers() -> None:
 
 @app.command()
 def samplings() -> None:
-    """List the ways to draw points."""
+    """List the samplings, which draw collocation points."""
     from dudx.lab.sampling import samplings
 
     show_names("sampling", {name: _summary(kind) for name, kind in samplings().items()})
 
 
 def _summary(maker: object) -> str:
-    """The first line of its documentation."""
+    """Return the first line of a docstring."""
     return (inspect.getdoc(maker) or "").partition("\n")[0].rstrip(".")
 
 
 @app.command()
 def reference(
     name: Annotated[str, typer.Argument(help="poisson, burgers or heat")],
-    rebuild: Annotated[bool, typer.Option("--rebuild", help="compute it again and show how it converges")] = False,
+    rebuild: Annotated[bool, typer.Option("--rebuild", help="compute it again and show its convergence")] = False,
 ) -> None:
-    """Show what is known of a reference solution, or compute it again."""
+    """Show a reference solution's size and range, or compute it again."""
     from dudx.lab.problems import references
 
     if rebuild:

@@ -1,4 +1,4 @@
-"""Options made of the settings: their names, types and help stand in `Settings` and nowhere else."""
+"""Command-line options generated from `Settings`, which defines their names, types and help."""
 
 from __future__ import annotations
 
@@ -15,10 +15,9 @@ _ALSO = {"reference_file": "reference", "calibration_candidates": "candidates"}
 
 
 def with_settings(*names: str) -> Callable[[Callable[..., None]], Callable[..., None]]:
-    """Give a command an option for each of these settings, or for all but the problem.
+    """Add an option for each of these settings (default: all but the problem) to a command.
 
-    What was given on the command line reaches the command as a dictionary, its argument `options`; None stands for
-    what was not.
+    The command receives their values as a dictionary, its argument `options`; None means not given.
     """
     chosen = names or [name for name in Settings.model_fields if name != "problem"]
 
@@ -51,8 +50,8 @@ def _option(name: str) -> inspect.Parameter:
 
 
 def _kind(annotation: Any) -> type:
-    """What the command line reads: a number or a truth value where that is all it can be but None, else a text."""
-    # A text cannot be a truth value, which `--compile` gives; that it may be "auto" too is left to profiles.
+    """Return the type the command line parses: a number or bool if the setting can be nothing else, or else a text."""
+    # `--compile` is a flag; its value "auto" is available to profiles only.
     among = [annotation] if isinstance(annotation, type) else [a for a in get_args(annotation) if a is not type(None)]
     if bool in among:
         return bool
@@ -60,6 +59,6 @@ def _kind(annotation: Any) -> type:
 
 
 def _read(name: str, value: Any) -> Any:
-    """A text stands for a number where a setting may be either."""
+    """Convert a text to a number if the setting may be either."""
     either = Settings.model_fields[name].annotation not in (str, str | None)
     return literal(value) if isinstance(value, str) and either else value

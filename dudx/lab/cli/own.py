@@ -1,4 +1,4 @@
-"""Problems of one's own: a file to start from, and the gallery."""
+"""The commands `dudx new`, which writes a template, and `dudx gallery`."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import typer
 from dudx.errors import InputError
 from dudx.lab.cli.program import app, console, folder_option
 
-_FILE = '''"""{title}: what is solved, in a sentence.
+_FILE = '''"""{title}: one sentence about the problem.
 
     dudx train {name}:problem --out runs/{name}
     python {name}.py
@@ -49,8 +49,8 @@ if __name__ == "__main__":
 
 
 @app.command()
-def new(name: Annotated[str, typer.Argument(help="the name of the problem, and of its file")]) -> None:
-    """Write a file to start a problem of your own from.
+def new(name: Annotated[str, typer.Argument(help="name of the problem and of its file")]) -> None:
+    """Write a template for a problem of your own.
 
     Example: dudx new my_problem
     """
@@ -67,12 +67,12 @@ def new(name: Annotated[str, typer.Argument(help="the name of the problem, and o
 
 @app.command()
 def gallery(
-    names: Annotated[list[str] | None, typer.Argument(help="some of its problems; all unless given")] = None,
-    folder: Annotated[Path, folder_option("where the problems are")] = "examples/gallery",  # type: ignore[assignment]
-    out: Annotated[Path, folder_option("where results and pictures go")] = "results/gallery",  # type: ignore[assignment]
+    names: Annotated[list[str] | None, typer.Argument(help="names of problems; default: all")] = None,
+    folder: Annotated[Path, folder_option("folder of the problems")] = "examples/gallery",  # type: ignore[assignment]
+    out: Annotated[Path, folder_option("folder of results and pictures")] = "results/gallery",  # type: ignore[assignment]
     profile: Annotated[str, typer.Option(help="cpu, or smoke for seconds")] = "cpu",
     minutes: Annotated[
-        float | None, typer.Option(help="CPU minutes for each problem at most, else the profile's")
+        float | None, typer.Option(help="maximum CPU minutes per problem; default: the profile's")
     ] = None,
 ) -> None:
     """Solve the problems of the gallery that have no result yet, and write one table.

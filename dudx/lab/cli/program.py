@@ -1,4 +1,4 @@
-"""The program that all commands belong to, and what several of them share."""
+"""The Typer program that all commands belong to, and their shared options."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ from dudx.lab.run.settings import Settings
 
 
 class StoppedError(Exception):
-    """Ctrl-C was pressed; raised in its place, since Typer would turn that into an exit without a word."""
+    """Ctrl-C was pressed. Replaces KeyboardInterrupt, which Typer would turn into a silent exit."""
 
 
 class Commands(TyperGroup):
-    """A group of commands that tells Ctrl-C from other exits."""
+    """A group of commands that distinguishes Ctrl-C from other exits."""
 
     def invoke(self, ctx: Any) -> Any:
         try:
@@ -36,7 +36,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     help="Solve differential equations with neural networks, and choose how their derivatives are computed.",
 )
-#: Names and paths are printed as they are, whatever brackets they contain.
+#: No markup: names and paths may contain brackets.
 console = Console(markup=False, emoji=False)
 
 
@@ -48,7 +48,9 @@ def _show_version(asked: bool) -> None:
 
 @app.callback()
 def _program(
-    version: Annotated[bool, typer.Option("--version", callback=_show_version, is_eager=True, help="print it")] = False,
+    version: Annotated[
+        bool, typer.Option("--version", callback=_show_version, is_eager=True, help="print the version")
+    ] = False,
 ) -> None:
     pass
 
@@ -60,7 +62,7 @@ def _folder(text: str) -> Path:
 
 
 def folder_option(help: str) -> Any:
-    """An option that names a folder; an empty text is no name, and not the current folder either."""
+    """Return an option that names a folder; an empty text is refused."""
     return typer.Option(help=help, parser=_folder, metavar="FOLDER")
 
 
@@ -68,17 +70,17 @@ ProblemName = Annotated[str, typer.Argument(help=Settings.model_fields["problem"
 ProfileName = Annotated[
     str, typer.Option("--profile", help="defaults to start from: cpu, paper, smoke, or a .toml file of your own")
 ]
-#: Any setting of a run that has no option of its own in a command.
+#: Any setting of a run without an option of its own in a command.
 FurtherSettings = Annotated[
-    list[str] | None, typer.Option("--set", help="any other setting, KEY=VALUE; in a sweep several values are an axis")
+    list[str] | None, typer.Option("--set", help="another setting, KEY=VALUE; in a sweep, KEY=VALUE,VALUE is an axis")
 ]
-Workers = Annotated[int | None, typer.Option(help="runs at the same time; by default, what the cores allow")]
+Workers = Annotated[int | None, typer.Option(help="number of simultaneous runs; default: what the cores allow")]
 RayAddress = Annotated[str | None, typer.Option(help="auto or an address: run on a Ray cluster; local starts one")]
-GpuShare = Annotated[float, typer.Option(help="with --ray, each run's share of a GPU, 0 to 1")]
+GpuShare = Annotated[float, typer.Option(help="with --ray, share of a GPU per run, 0 to 1")]
 
 
 def show_table(columns: Sequence[str], rows: Iterable[Sequence[str]], title: str | None = None, words: int = 0) -> None:
-    """Print a table: so many columns of words at the left, numbers after them."""
+    """Print a table whose first `words` columns are text and the rest numbers."""
     table = ScreenTable(title=title)
     for number, column in enumerate(columns):
         table.add_column(column, justify="left" if number < words else "right")
@@ -88,5 +90,5 @@ def show_table(columns: Sequence[str], rows: Iterable[Sequence[str]], title: str
 
 
 def show_names(kind: str, what: Mapping[str, str]) -> None:
-    """Print names, and what each of them is."""
-    show_table([kind, "what it is"], list(what.items()), words=2)
+    """Print names and their descriptions."""
+    show_table([kind, "description"], list(what.items()), words=2)

@@ -1,4 +1,4 @@
-"""One run: train it, search its steps, draw its pictures."""
+"""The commands for one run: train, calibrate, plot."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from dudx.errors import InputError
 from dudx.lab.cli.options import with_settings
 from dudx.lab.cli.program import FurtherSettings, ProblemName, ProfileName, app, console, folder_option, show_table
 
-#: What a run that ended before its last epoch was ended by.
+#: Reasons for ending a run before its last epoch.
 _STOPPED = {"settled": "the loss on fresh points has settled", "seconds": "the CPU seconds are used up"}
 
 
@@ -27,9 +27,9 @@ def train(
     profile: Annotated[
         str | None, typer.Option("--profile", help="defaults to start from: cpu, or auto for a problem of your own")
     ] = None,
-    resume: Annotated[bool, typer.Option("--resume", help="go on from the folder's checkpoint")] = False,
+    resume: Annotated[bool, typer.Option("--resume", help="resume from the folder's checkpoint")] = False,
 ) -> None:
-    """Solve a problem and leave the solution, its error and pictures in a folder.
+    """Solve a problem and write the solution, its error and pictures to a folder.
 
     Example: dudx train poisson --engine sfd --out runs/poisson
     """
@@ -56,7 +56,7 @@ def train(
         )
         raise typer.Exit(3)
     if result["status"] == "interrupted":
-        print(f"dudx: stopped at epoch {result['epochs']}; go on with --resume --out {out}.", file=sys.stderr)
+        print(f"dudx: stopped at epoch {result['epochs']}; resume it with --resume --out {out}.", file=sys.stderr)
         raise typer.Exit(130)
 
 
@@ -84,7 +84,7 @@ def _show_result(result: dict[str, Any], out: Path, pictures: list[Path]) -> Non
 def _estimated(found: dict[str, Any] | None) -> str:
     from dudx.lab.run.metrics import percent
 
-    return "not for networks whose samples influence each other" if found is None else percent(found["relative_l2"])
+    return "not available for coupled networks" if found is None else percent(found["relative_l2"])
 
 
 @app.command()
@@ -94,12 +94,12 @@ def calibrate(
     options: dict[str, Any],
     out: Annotated[Path | None, typer.Option(help="a picture of the error curves, .png or .pdf")] = None,
     run: Annotated[
-        Path | None, typer.Option(help="calibrate on this run's trained network, not on a fresh one")
+        Path | None, typer.Option(help="calibrate on this run's trained network instead of a new one")
     ] = None,
     profile: ProfileName = "cpu",
     set_: FurtherSettings = None,
 ) -> None:
-    """Search the best finite-difference step for each derivative order of a problem and print it.
+    """Find and print the best finite-difference step for each derivative order of a problem.
 
     Example: dudx calibrate burgers --out curve.png
     """
@@ -137,10 +137,10 @@ def calibrate(
 def plot(
     run: Annotated[Path, typer.Argument(help="the folder of a run")],
     problem: Annotated[
-        str | None, typer.Option(help="the problem of the run, if it is your own: package.module:function, imported")
+        str | None, typer.Option(help="the run's problem if it is your own, package.module:function, which is imported")
     ] = None,
 ) -> None:
-    """Draw the pictures of a run again. Nothing that its folder names is imported."""
+    """Draw the pictures of a run again, without importing code that its folder names."""
     from dudx.lab import plots
     from dudx.lab.problems import problem as problem_named
     from dudx.lab.run.folder import settings_of

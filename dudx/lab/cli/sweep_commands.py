@@ -1,4 +1,4 @@
-"""Many runs: a sweep, or a comparison of those that are there."""
+"""The commands for many runs: sweep and compare."""
 
 from __future__ import annotations
 
@@ -24,17 +24,17 @@ from dudx.lab.cli.program import (
 @app.command()
 def sweep(
     problems: Annotated[list[str], typer.Argument(help="one or more problems, named as for `dudx train`")],
-    out: Annotated[Path, folder_option("holds a folder for each run, and sweep.csv")],
-    engines: Annotated[str | None, typer.Option(help="engines, separated by commas; else the profile's")] = None,
+    out: Annotated[Path, folder_option("receives a folder per run, and sweep.csv")],
+    engines: Annotated[str | None, typer.Option(help="engines, separated by commas; default: the profile's")] = None,
     seeds: Annotated[str, typer.Option(help="seeds: 0-4, or 0,1,2")] = "0-4",
     profile: ProfileName = "cpu",
     set_: FurtherSettings = None,
     workers: Workers = None,
     ray: RayAddress = None,
     gpus_per_run: GpuShare = 0.0,
-    slurm: Annotated[str | None, typer.Option(help="a job for each run: timeout_min=60,slurm_partition=cpu")] = None,
+    slurm: Annotated[str | None, typer.Option(help="submit a job per run: timeout_min=60,slurm_partition=cpu")] = None,
 ) -> None:
-    """Run problems × engines × seeds, and compare. Stop it at any time; the same command goes on.
+    """Run problems × engines × seeds and compare them. It can be stopped; the same command resumes it.
 
     Example: dudx sweep poisson heat --engines ad,fd,sfd --seeds 0-4 --out runs/compare
     """
@@ -67,13 +67,11 @@ def sweep(
 
 @app.command()
 def compare(
-    runs: Annotated[
-        list[Path], typer.Argument(help="folders of runs, or folders of such folders as sweeps leave them")
-    ],
+    runs: Annotated[list[Path], typer.Argument(help="folders of runs or of sweeps")],
     out: Annotated[Path | None, typer.Option(help="a picture of errors and times, .png or .pdf")] = None,
-    csv: Annotated[Path | None, typer.Option(help="a file with a line for each run")] = None,
+    csv: Annotated[Path | None, typer.Option(help="a CSV file with a line per run")] = None,
 ) -> None:
-    """Put runs beside each other: what they differ in, their errors over the seeds, their times.
+    """Compare runs: their differing settings, errors over the seeds, and times.
 
     Example: dudx compare runs/adam runs/lm runs/sweep --out compared.png
     """

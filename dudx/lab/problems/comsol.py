@@ -1,4 +1,4 @@
-"""Data files of the benchmark suite: COMSOL's text export."""
+"""Read data files in COMSOL's text format."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from dudx.errors import InputError
 
 
 def read_comsol(path: str | Path, dimensions: int) -> tuple[np.ndarray, np.ndarray]:
-    """Points (N, d) and values (N, 1) of a data file.
+    """Return points (N, d) and values (N, 1) of a data file.
 
-    Comment lines start with %. Each row holds the space coordinates and then u; where u depends on time there is one
-    column for each time, and the last comment line names them as `@ t=0.1`.
+    Comment lines start with %. Each row holds the space coordinates and then u. If u depends on time there is one
+    column per time, and the last comment line names the times as `@ t=0.1`.
     """
     try:
         lines = Path(path).read_text(encoding="utf-8", errors="replace").splitlines()
@@ -30,7 +30,7 @@ def read_comsol(path: str | Path, dimensions: int) -> tuple[np.ndarray, np.ndarr
     try:
         times = [float(word) for word in words]
     except ValueError as error:
-        raise InputError(f"The data file {str(path)!r} names a time that is not a number: {error}.") from error
+        raise InputError(f"The data file {str(path)!r} has a time that is not a number: {error}.") from error
     space = dimensions - 1 if times else dimensions
     columns = space + (len(times) or 1)
     for number, row in rows:
@@ -42,8 +42,8 @@ def read_comsol(path: str | Path, dimensions: int) -> tuple[np.ndarray, np.ndarr
     try:
         table = np.array([[float(entry) for entry in row] for _, row in rows])
     except ValueError as error:
-        raise InputError(f"The data file {str(path)!r} holds something that is not a number: {error}.") from error
-    # A mesh has nodes where COMSOL defines no value, for instance inside a hole; it writes NaN there.
+        raise InputError(f"The data file {str(path)!r} holds an entry that is not a number: {error}.") from error
+    # COMSOL writes NaN at mesh nodes without a value, for instance inside a hole.
     if not times:
         points, values = table[:, :space], table[:, space:]
     else:

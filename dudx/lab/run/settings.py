@@ -1,8 +1,7 @@
 """The settings of a run, and the profiles they come from.
 
-A profile is a TOML file: keys at the top are defaults, which a problem may override by its own, and these a table of
-the profile that is named after the problem. Options of the command line override all of them. `base` names a profile
-whose keys and tables hold where it says nothing.
+A profile is a TOML file. Later sources override earlier ones: its keys at the top, the problem's own defaults, its
+table named after the problem, the options of the command line. `base` names another profile for all missing keys.
 """
 
 from __future__ import annotations
@@ -28,7 +27,7 @@ from dudx.lab.run.default_settings import chosen
 
 
 def _field(default: Any, description: str, panel: str, **limits: Any) -> Any:
-    """A setting; the panel is the heading under which the help of the command line shows it."""
+    """Declare a setting; `panel` is its heading in the help of the command line."""
     return Field(default, description=description, json_schema_extra={"panel": panel}, **limits)
 
 
@@ -45,9 +44,9 @@ _RETIRED = {"members": 1}
 
 
 class Settings(BaseModel):
-    """Everything that decides a run's numbers; two runs with equal settings end with equal parameters.
+    """All settings of a run; runs with equal settings end with equal parameters.
 
-    Except with a budget of `seconds`: how many epochs it allows is up to the machine.
+    A limit of `seconds` is the exception: the machine decides how many epochs it allows.
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
@@ -55,23 +54,25 @@ class Settings(BaseModel):
     problem: str = Field(description="a problem that `dudx problems` lists, or your own as package.module:function")
     engine: str = _chosen("ad", "how derivatives are computed; see `dudx engines`, or package.module:Class")
     accuracy: int = _chosen(2, "order of convergence of finite differences", ge=2, le=12, multiple_of=2)
-    seed: int = _chosen(..., "decides the network's start, the points and the random steps", ge=0)
+    seed: int = _chosen(..., "seed of the network, the points and the random steps", ge=0)
     coupled: Literal["isolate", "fixed", "running", "ignore"] = _chosen(
         "isolate",
-        "samples that influence each other: isolate each in its batch; see each against the calibration points, which "
-        "are fixed; normalise by running statistics; or ignore it, which is wrong",
+        "networks whose samples influence each other: isolate each sample in its batch; fixed, each sample against the "
+        "calibration points; running, normalise by running statistics; or ignore the influence, which is wrong",
     )
 
     network: str = _network("mlp", "see `dudx networks`, or package.module:Class")
     width: int = _network(128, "neurons in a hidden layer", gt=0)
-    depth: int = _network(4, "hidden layers, where the network lets them be chosen", gt=0, le=10_000)
+    depth: int = _network(4, "number of hidden layers, if the network has the option", gt=0, le=10_000)
     spread: float = _network(
-        0.0, "draw the first layer so much wider, so that the network bends everywhere; 0 as the others", ge=0
+        0.0,
+        "initialise the first layer with this spread, so that the network bends everywhere; 0: like other layers",
+        ge=0,
     )
     initialisation: Literal["xavier", "torch"] = _network(
-        "xavier", "of the plain network: xavier (normal, biases 0), or torch (PyTorch's default for linear layers)"
+        "xavier", "initialisation of the mlp: xavier (normal, biases 0), or torch (PyTorch's default for linear layers)"
     )
-    rescale: bool | None = _network(None, "map inputs to [-1, 1]; else it is left to the problem")
+    rescale: bool | None = _network(None, "map inputs to [-1, 1]; default: the problem decides")
 
     epochs: int = _optimization(20_000, "optimizer steps", gt=0)
     batch: int = _loss(8192, "points in the interior per step", gt=0)
@@ -84,67 +85,73 @@ class Settings(BaseModel):
     sampling: str = _loss(
         "uniform", "see `dudx samplings`, or package.module:Class; shares as in '0.5 uniform + 0.5 adaptive'"
     )
-    resample: int = _loss(1, "epochs between new points", gt=0)
-    adaptive_power: float = _loss(1.0, "adaptive points: chances grow with this power of the residual", gt=0)
-    adaptive_floor: float = _loss(0.1, "adaptive points: what every chance has in addition, the mean being 1", ge=0)
-    adaptive_candidates: int = _loss(8, "adaptive points: so many candidates for each", gt=1)
-    ramp: float = _loss(
-        0.0, "fewer points soon after the start, by (t / (t + ramp))², inside and on the boundary", ge=0
+    resample: int = _loss(1, "epochs between draws of new points", gt=0)
+    adaptive_power: float = _loss(
+        1.0, "adaptive sampling: the probability is proportional to this power of the residual", gt=0
     )
+    adaptive_floor: float = _loss(
+        0.1, "adaptive sampling: constant added to every probability, relative to their mean", ge=0
+    )
+    adaptive_candidates: int = _loss(8, "adaptive sampling: candidates per point", gt=1)
+    ramp: float = _loss(0.0, "draw fewer points near the initial time, by (t / (t + ramp))²; 0: uniformly", ge=0)
     weights: Literal["fixed", "auto"] = _loss(
-        "fixed", "of the parts: fixed (as given below), or auto (by how much each part moves with the parameters)"
+        "fixed",
+        "weights of the loss terms: fixed (as given below), or auto (by each term's sensitivity to the parameters)",
     )
-    tame: bool = _loss(
-        False, "lm: residuals far above their mean count by their size, not its square: for singular corners"
-    )
+    tame: bool = _loss(False, "lm: large residuals count by their size instead of its square, for singular corners")
     weight_boundary: float = _loss(10.0, "λ_BC, the weight of the boundary conditions", ge=0)
     weight_initial: float = _loss(10.0, "λ_IC, the weight of the initial condition", ge=0)
     weight_data: float = _loss(1.0, "the weight of measured data", ge=0)
 
     optimizer: str = _optimization("adam", "see `dudx optimizers`, or package.module:Class")
-    learning_rate: float = _optimization(1e-3, "the first one, if there is a schedule", gt=0, le=1e30)
-    schedule: Literal["cosine", "constant"] = _optimization("cosine", "of the learning rate: cosine or constant")
-    damping: float = _optimization(1e-3, "lm: the first damping", gt=0)
-    memory: float = _optimization(0.0, "lm: the share of past batches that is kept, for new points often", ge=0, lt=1)
-    acceleration: bool = _optimization(True, "lm: bend steps along the residuals' curvature")
+    learning_rate: float = _optimization(1e-3, "the initial learning rate", gt=0, le=1e30)
+    schedule: Literal["cosine", "constant"] = _optimization(
+        "cosine", "schedule of the learning rate: cosine or constant"
+    )
+    damping: float = _optimization(1e-3, "lm: initial damping", gt=0)
+    memory: float = _optimization(0.0, "lm: weight of past batches, for frequent draws of new points", ge=0, lt=1)
+    acceleration: bool = _optimization(
+        True, "lm: correct steps by the residuals' second derivative (geodesic acceleration)"
+    )
     lbfgs_epochs: int = _optimization(0, "a second phase of L-BFGS of this many epochs", ge=0)
-    seconds: float | None = _optimization(None, "stop after so many CPU seconds of training", gt=0)
+    seconds: float | None = _optimization(None, "stop after this many CPU seconds of training", gt=0)
     settled: int = _optimization(
-        0, "stop when the loss on fresh points has fallen by less than a tenth over so many draws; 0 never", ge=0
+        0, "stop when the loss on new points has fallen by less than a tenth over this many draws; 0: never", ge=0
     )
 
     compile: bool | Literal["auto"] = _machine(
-        False, "use torch.compile; pays off in long runs (auto in a profile: for engines that gain by it)"
+        False, "use torch.compile; worthwhile in long runs (auto in a profile: for engines that gain from it)"
     )
     chunk: Annotated[int, Field(gt=0)] | Literal["auto", "whole"] = _machine(
-        "auto", "points at once: a number, auto (as many as keep the cache warm), or whole"
+        "auto", "points per slice of a batch: a number, auto (by the cache size), or whole"
     )
 
     recalibrate: int = _step(4000, "epochs between calibrations", gt=0)
     recalibrate_only: bool = _step(
-        False, "at these intervals alone, also with lm, which else calibrates when its damping has changed by ten"
+        False,
+        "recalibrate at these intervals only; lm would also do so when its damping has changed by a factor of ten",
     )
-    calibration_points: int = _step(1024, "points at which errors are measured", gt=0)
-    calibration_candidates: int = _step(50, "how many steps are tried", ge=3, le=10_000)
-    calibration_smallest: float | None = _step(None, "the least step; else by the number format", gt=0)
-    calibration_largest: float | None = _step(None, "the largest step; else by the number format", gt=0)
+    calibration_points: int = _step(1024, "points at which the errors of steps are measured", gt=0)
+    calibration_candidates: int = _step(50, "number of candidate steps", ge=3, le=10_000)
+    calibration_smallest: float | None = _step(None, "smallest step; default: by the number format", gt=0)
+    calibration_largest: float | None = _step(None, "largest step; default: by the number format", gt=0)
 
-    evaluate_every: int = _machine(500, "epochs between looks at the error", gt=0)
+    evaluate_every: int = _machine(500, "epochs between evaluations of the error", gt=0)
     log_every: int = _machine(20, "epochs between lines of metrics.csv", gt=0)
     checkpoint_every: int = _machine(500, "epochs between checkpoints", gt=0)
     dtype: Literal["float32", "float64"] = _machine("float32", "float32 or float64")
     device: str = _machine("cpu", "cpu or cuda")
-    threads: int | None = _machine(None, "CPU threads; else torch's default", gt=0)
+    threads: int | None = _machine(None, "CPU threads; default: torch's", gt=0)
     tensorboard: bool = _machine(False, "write TensorBoard events too")
-    loggers: str = _machine("", "tell the numbers to: tensorboard, wandb, mlflow, or package.module:Class; with commas")
+    loggers: str = _machine("", "loggers, separated by commas: tensorboard, wandb, mlflow, or package.module:Class")
     estimate: bool = _machine(
-        False, "estimate the error in the end, which needs no reference and some seconds; not of coupled networks"
+        False, "estimate the error after training, without a reference, in some seconds; not for coupled networks"
     )
-    reference_file: str | None = _machine(None, "a COMSOL data file to score against in addition")
+    reference_file: str | None = _machine(None, "a COMSOL data file as an additional reference")
 
 
 def profile_text(profile: str, package: str = "dudx.lab.run") -> tuple[str, str]:
-    """The text of a profile and where it stands: one that comes with a package, by name, or a file of your own."""
+    """Return the text of a profile and its source: one of a package by its name, or a .toml file."""
     path = Path(profile)
     if path.suffix == ".toml":
         return read_text(path, f"The profile {profile!r} cannot be read: there is no such file."), str(path)
@@ -155,7 +162,7 @@ def profile_text(profile: str, package: str = "dudx.lab.run") -> tuple[str, str]
 
 
 def make_settings(problem: str | Problem, profile: str = "cpu", **options: Any) -> Settings:
-    """The settings for a problem: the profile's, the problem's own, the profile's table for it, the options given."""
+    """Return the settings for a problem from the profile, the problem's defaults and the options."""
     text, where = profile_text(profile)
     made, problem = _made(problem)
     name = problem.rpartition(":")[2]
@@ -174,13 +181,13 @@ def make_settings(problem: str | Problem, profile: str = "cpu", **options: Any) 
 
 
 def _tables(text: str, where: str, name: str) -> tuple[dict[str, Any], dict[str, Any]]:
-    """A profile's keys for all problems, and those of the table with a problem's name."""
+    """Return a profile's keys for all problems and its table for this problem."""
     try:
         tables = tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
         raise InputError(f"The profile {where!r} is not valid TOML: {error}.") from error
     special = tables.get(name, {})
-    # A number of a problem's name is no setting, which is said later.
+    # If the problem's name is a key and not a table, `validated` reports it.
     return {k: v for k, v in tables.items() if not isinstance(v, dict)}, special if isinstance(special, dict) else {}
 
 
@@ -190,12 +197,12 @@ def _based_on(base: object, where: str, name: str) -> tuple[dict[str, Any], dict
     text, place = profile_text(base)
     general, special = _tables(text, place, name)
     if "base" in general:
-        raise InputError(f"In {where!r}: the profile {base!r} has a base of its own; name that one, or repeat it.")
+        raise InputError(f"In {where!r}: the profile {base!r} has a base of its own; name that profile instead.")
     return general, special
 
 
 def _made(problem: str | Problem) -> tuple[Problem | None, str]:
-    """A problem and the word for it; None if there is no such problem, which is said where the problem is made."""
+    """Return a problem and its name; None if it cannot be found, which is reported when it is constructed."""
     if isinstance(problem, Problem):
         return problem, problem.name
     try:
@@ -227,20 +234,20 @@ def validated(
 
 
 def _misread(values: Mapping[str, Any]) -> tuple[str, str] | None:
-    """A setting that would be taken for something else: a truth value for a number, or what files cannot hold."""
+    """Return the key and fault of a value that pydantic would accept: a bool as a number, or unprintable characters."""
     for key, value in values.items():
         annotation = Settings.model_fields[key].annotation if key in Settings.model_fields else bool
         if isinstance(value, bool) and bool not in (annotation, *get_args(annotation)):
-            return key, "a truth value is not a number or a name"
+            return key, "a bool is not a number or a name"
         if isinstance(value, int) and abs(value) >= 2**63:
             return key, "it is too large"
         if isinstance(value, str) and any(unicodedata.category(letter) in ("Cc", "Cs") for letter in value):
-            return key, "it contains characters that cannot be written down"
+            return key, "it contains unprintable characters"
     return None
 
 
 def _line_of(key: str, text: str, problem: str) -> int | None:
-    """Where a key stands: in the table of the problem, which counts, or else before all tables."""
+    """Return the line of a key: in the problem's table, or else before all tables."""
     found: dict[str, int] = {}
     table = ""
     for number, line in enumerate(text.splitlines(), 1):
@@ -252,22 +259,22 @@ def _line_of(key: str, text: str, problem: str) -> int | None:
 
 
 def literal(text: str) -> Any:
-    """A number or a truth value if a text looks like one, else the text itself."""
+    """Convert a text to a number or bool if it looks like one; else return it unchanged."""
     try:
         return tomllib.loads(f"value = {text}")["value"]
     except tomllib.TOMLDecodeError:
         return text
 
 
-def parsed(texts: Sequence[str], elsewhere: Iterable[str]) -> dict[str, Any]:
-    """Settings given as KEY=VALUE or KEY=VALUE,VALUE; the latter are lists. Those given elsewhere are refused."""
+def parsed(texts: Sequence[str], with_options: Iterable[str]) -> dict[str, Any]:
+    """Parse settings given as KEY=VALUE or KEY=VALUE,VALUE (a list); refuse those with an option of their own."""
     found: dict[str, Any] = {}
     for text in texts:
         key, equals, values = text.partition("=")
         if not equals or not key or not values or key in found:
             raise InputError(f"A setting is given once, as KEY=VALUE or KEY=VALUE,VALUE; got {text!r}.")
-        if key in ("problem", *elsewhere):
-            raise InputError(f"The {key} has its own place in the command; leave out --set {text}.")
+        if key in ("problem", *with_options):
+            raise InputError(f"The {key} has an option of its own; leave out --set {text}.")
         parts = [literal(value) for value in values.split(",")]
         found[key] = parts if len(parts) > 1 else parts[0]
     return found
@@ -279,7 +286,7 @@ def to_toml(settings: Settings) -> str:
 
 
 def from_toml(text: str, where: str) -> Settings:
-    """The settings that `to_toml` wrote."""
+    """Read settings that `to_toml` wrote."""
     try:
         values = tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:

@@ -22,7 +22,7 @@ _FINE, _COARSE = 401, 151
 
 
 def picture(solution: Solved, path: Path | None, reference: Reference | None = None) -> Figure:
-    """Of each unknown function the solution, and beside it the residual or, given a reference, the error."""
+    """Draw each unknown function, and beside it the residual or, given a reference, the error."""
     if path is not None:
         check_picture(path)
     problem = solution.problem
@@ -40,7 +40,7 @@ def picture(solution: Solved, path: Path | None, reference: Reference | None = N
 
 
 def curve_panels(axes: Any, solution: Solved, reference: Reference | None) -> str:
-    """Curves in one variable."""
+    """Draw curves in one variable."""
     problem = solution.problem
     found = grid(solution, _FINE, {})
     (x,) = found.axes.values()
@@ -56,7 +56,7 @@ def curve_panels(axes: Any, solution: Solved, reference: Reference | None) -> st
 
 
 def map_panels(axes: Any, solution: Solved, reference: Reference | None, **at: float) -> str:
-    """Maps over two of the inputs; of three the last one, time perhaps, is held at its end, others in the middle."""
+    """Draw maps over the first two inputs; time is held at its end, other inputs at their middle."""
     problem = solution.problem
     held = _held(solution) | at
     found = grid(solution, _COARSE, held)
@@ -75,14 +75,14 @@ def map_panels(axes: Any, solution: Solved, reference: Reference | None, **at: f
 
 
 def _without_outliers(values: np.ndarray) -> tuple[float | None, float | None]:
-    """Limits of a map's colours: where a few points, such as those of a singular corner, would hide all others."""
+    """Return limits of a map's colours if a few outliers, as at a singular corner, would hide all other values."""
     finite = values[np.isfinite(values)]
     most = float(np.quantile(finite, 0.98)) if finite.size else 0.0
     return (0.0, most) if 0 < most < 0.1 * float(finite.max()) else (None, None)
 
 
 def _held(solution: Solved) -> dict[str, float]:
-    """All but two inputs: time at its end, others in the middle."""
+    """Return the values of all but two inputs: time at its end, others at their middle."""
     problem = solution.problem
     low, high = problem.domain.bounds
     names = list(problem.inputs)
@@ -116,7 +116,7 @@ def _residual_or_error(solution: Solved, x: np.ndarray, reference: Reference | N
         return solution.residual(x)
     try:
         return solution(x) - reference_values(reference, x, solution.problem)[1]
-    except (ValueError, IndexError):  # a reference that knows its own points only
+    except (ValueError, IndexError):  # the reference has values at its own points only
         return solution.residual(x)
 
 
@@ -128,7 +128,7 @@ def _title(solution: Solved, reference: Reference | None) -> str:
 
 
 def show(ax: Axes, found: Grid, values: np.ndarray, time: int | None, colours: str, limits: Any = (None, None)) -> None:
-    """One map, with time to the right."""
+    """Draw one map, with time to the right."""
     (first, x), (second, y) = found.axes.items()
     turned = time == 1 and len(found.axes) == 2 and not found.held
     if turned:

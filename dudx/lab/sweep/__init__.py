@@ -1,7 +1,7 @@
-"""A sweep: many independent runs, on this machine's cores, on Ray or on Slurm, that can be stopped at any time.
+"""Sweeps: many independent runs on this machine's cores, on Ray or on Slurm, that can be stopped at any time.
 
-Everything is in the runs' folders. Starting a sweep again goes on with what was stopped, tries again what failed, and
-leaves alone what is finished or diverged.
+The runs' folders hold all state. Starting a sweep again resumes stopped runs, retries failed ones, and skips those that
+have finished or diverged.
 """
 
 from __future__ import annotations
@@ -36,10 +36,10 @@ __all__ = ["Outcome", "Run", "grid", "run_sweep"]
 
 
 def grid(profile: str = "cpu", **axes: Any) -> list[Run]:
-    """Every combination of some settings: `grid("cpu", problem=["heat"], engine=["ad", "fd"], seed=range(5))`.
+    """Return a run per combination of settings: `grid("cpu", problem=["heat"], engine=["ad", "fd"], seed=range(5))`.
 
-    A setting given as a list or range is an axis and part of the runs' names; any other is the same for all of them.
-    An axis may be made longer later: the runs that are there keep their names.
+    A setting given as a list or range is an axis and part of the runs' names; other settings hold for all runs. Runs
+    keep their names when an axis grows later.
     """
     varied = {key: value for key, value in axes.items() if isinstance(value, Sequence) and not isinstance(value, str)}
     fixed = {key: value for key, value in axes.items() if key not in varied}
@@ -57,7 +57,7 @@ def grid(profile: str = "cpu", **axes: Any) -> list[Run]:
 
 
 def _name(chosen: dict[str, Any]) -> str:
-    """Values that say by themselves what they are stand alone: burgers-ad-width64-seed0."""
+    """Name a run by its values; problem and engine stand without their keys: burgers-ad-width64-seed0."""
     words = [str(value) if key in ("problem", "engine") else f"{key}{value}" for key, value in chosen.items()]
     return re.sub(r"[^A-Za-z0-9._+-]+", "_", "-".join(words)) or "run"
 
@@ -77,15 +77,14 @@ def run_sweep(
     script, call this below `if __name__ == "__main__":`, since worker processes import the script.
 
     Args:
-        runs: what to do; see `grid`. A run whose settings leave the number of threads open gets one.
-        folder: holds a folder for each run.
-        workers: processes at work at the same time; by default as many as there are cores for their threads, and one
-            if they use a GPU.
+        runs: the runs to train; see `grid`. A run without a number of threads gets one thread.
+        folder: receives a folder per run.
+        workers: number of simultaneous processes; by default as many as the cores allow, and one on a GPU.
         ray: "auto" or the address of a Ray cluster to run on; "local" starts one here.
-        gpus_per_run: with Ray, the share of a GPU that a run is given; 0.25 puts four runs on one.
-        retries: how often a run is taken up again when its process dies.
+        gpus_per_run: with Ray, the share of a GPU per run; 0.25 puts four runs on one.
+        retries: how often a run is resumed after its process died.
         slurm: submit a job for each run, with submitit's options such as {"timeout_min": 60, "slurm_partition": "cpu"};
-            {"cluster": "local"} has the jobs done here.
+            {"cluster": "local"} runs the jobs on this machine.
     """
     if getattr(multiprocessing.current_process(), "_inheriting", False):  # as multiprocessing itself checks
         raise InputError(
@@ -112,7 +111,7 @@ def run_sweep(
                             found[run.name] = known
                             shown.update(known)
                 except KeyboardInterrupt:
-                    for name, run in left.items():  # also those that failed before and were being tried again
+                    for name, run in left.items():  # including those that failed before and were retried
                         now = outcome(run, folder / name)
                         found[name] = now if now.final else replace(now, status="interrupted")
         return [found[run.name] for run in runs]
@@ -141,14 +140,14 @@ def _work(
 
 
 def suggested_workers(runs: Sequence[Run]) -> int:
-    """As many as there are cores for their threads; one for a GPU, which Ray can share out."""
+    """Return how many runs fit the cores with their threads; 1 on a GPU, which only Ray shares."""
     if any(run.settings.device.startswith("cuda") for run in runs):
         return 1
     return max(1, cores() // max((run.settings.threads or 1 for run in runs), default=1))
 
 
 def cores() -> int:
-    """The cores this process may use, which can be fewer than the machine has."""
+    """Return the number of cores this process may use, which can be fewer than the machine has."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
@@ -160,7 +159,7 @@ def _check(
     retries: int,
     slurm: Mapping[str, Any] | None,
 ) -> None:
-    """Find what would make every run fail before the first one begins."""
+    """Raise before the first run begins if the sweep cannot work."""
     names = [run.name for run in runs]
     double = next((name for name, times in Counter(names).items() if times > 1), None)
     if double is not None:
@@ -175,9 +174,9 @@ def _check(
     if not 0 <= gpus_per_run <= 1:
         raise InputError(f"A run uses one GPU or a share of one, 0 to 1; got {gpus_per_run}.")
     if ray is not None and slurm is not None:
-        raise InputError("A sweep runs on Ray or on Slurm; leave one of them off.")
+        raise InputError("A sweep runs on Ray or on Slurm; give one of them.")
     if gpus_per_run and ray is None:
-        raise InputError("GPUs are dealt out by Ray; add --ray local for those of this machine.")
+        raise InputError("Ray assigns GPUs to runs; add --ray local for those of this machine.")
     made = {name: problem(name) for name in dict.fromkeys(run.settings.problem for run in runs)}
     for settings in (run.settings for run in runs):
         if ray is None and slurm is None:  # the nodes of a cluster may have more
@@ -189,8 +188,8 @@ def _check(
 
 @contextmanager
 def politely_stopped() -> Iterator[None]:
-    """A polite kill counts as Ctrl-C."""
-    if threading.current_thread() is not threading.main_thread():  # which alone may set handlers
+    """Treat SIGTERM as Ctrl-C."""
+    if threading.current_thread() is not threading.main_thread():  # only the main thread may set handlers
         yield
         return
     previous = signal.signal(signal.SIGTERM, signal.default_int_handler)

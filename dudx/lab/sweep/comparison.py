@@ -1,4 +1,4 @@
-"""Runs of anyone's, wherever they lie, side by side: what they differ in, how far they got, and how fast."""
+"""Compare runs stored in any folders: their differing settings, errors and times."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ from dudx.lab.run.records import CONFIG, METRICS, read_metrics
 from dudx.lab.run.settings import Settings
 from dudx.lab.sweep.sweep_run import Outcome, Run, outcome
 
-#: What runs may differ in without being told apart: chance, and how often they look at themselves.
+#: Settings that do not tell runs apart: seeds, and the intervals of records.
 _NOT_COMPARED = {"seed", "evaluate_every", "log_every", "checkpoint_every", "tensorboard", "estimate"}
 
-#: A run's folder and what became of it.
+#: A run's folder and its outcome.
 Found = tuple[Path, Outcome]
 
 
 def found_in(folders: Iterable[Path]) -> list[Found]:
-    """The runs in these folders, each that of a run or of several, as a sweep leaves them. Nothing is imported."""
+    """Return the runs in these folders, each the folder of a run or of a sweep. No user code is imported."""
     found: list[Found] = []
     for folder in folders:
         here = [folder] if (folder / CONFIG).exists() else sorted(path.parent for path in folder.glob(f"*/{CONFIG}"))
@@ -35,7 +35,7 @@ def found_in(folders: Iterable[Path]) -> list[Found]:
 
 
 def differing(outcomes: Sequence[Outcome]) -> list[str]:
-    """The settings that tell the runs apart: problem and engine, and whatever else is not the same in all of them."""
+    """Return the settings in which the runs differ, after problem and engine."""
     others = [key for key in Settings.model_fields if key not in ("problem", "engine", *_NOT_COMPARED)]
     return ["problem", "engine"] + [
         key for key in others if len({repr(getattr(o.settings, key)) for o in outcomes}) > 1
@@ -43,7 +43,7 @@ def differing(outcomes: Sequence[Outcome]) -> list[str]:
 
 
 def draw(path: Path, found: Sequence[Found], keys: Sequence[str]) -> None:
-    """Each run's error as a dot beside those that differ in the seed only, and its way there over the seconds."""
+    """Draw each run's final error, grouped over seeds, and its error over time."""
     groups = _grouped(found, keys)
     shown = [position for position, _ in enumerate(keys) if len({values[position] for values in groups}) > 1]
     with figure(path, 2, (11, 1.6 + 0.32 * max(8, len(groups)))) as (dots, ways):
@@ -57,14 +57,14 @@ def draw(path: Path, found: Sequence[Found], keys: Sequence[str]) -> None:
                 seconds, seen = _way(folder)
                 ways.plot(seconds, seen, color=colour, linewidth=1.2)
         names = [", ".join(values[position] for position in shown) or values[1] for values in groups]
-        dots.set(xscale="log", xlabel="relative L2 error; a dot a run, a bar their median", yticks=range(len(names)))
+        dots.set(xscale="log", xlabel="relative L2 error; a dot per run, a bar per median", yticks=range(len(names)))
         dots.set_yticklabels(names)
         dots.invert_yaxis()
         ways.set(xscale="log", yscale="log", xlabel="seconds", ylabel="relative L2 error")
 
 
 def table(found: Sequence[Found], keys: Sequence[str]) -> tuple[list[str], list[list[str]]]:
-    """Headings and rows: the median and the range of the errors of runs that differ in their seeds only."""
+    """Return headings and rows: median and range of the errors over the seeds."""
     rows = []
     for values, entries in _grouped(found, keys).items():
         members = [run for _, run in entries]
@@ -81,11 +81,11 @@ def table(found: Sequence[Found], keys: Sequence[str]) -> tuple[list[str], list[
                 ", ".join(f"{lost.count(status)} {status}" for status in dict.fromkeys(lost)) or "-",
             ]
         )
-    return [*keys, "relative L2", "from, to", "s a run", "finished", "others"], rows
+    return [*keys, "relative L2", "from, to", "s per run", "finished", "others"], rows
 
 
 def _grouped(found: Sequence[Found], keys: Sequence[str]) -> dict[tuple[str, ...], list[Found]]:
-    """The runs whose settings agree in all of these keys, by what they are there."""
+    """Group runs by their values of these settings."""
     groups: dict[tuple[str, ...], list[Found]] = {}
     for entry in found:
         groups.setdefault(tuple(str(getattr(entry[1].settings, key)) for key in keys), []).append(entry)
@@ -97,7 +97,7 @@ def _error(run: Outcome) -> float | None:
 
 
 def _way(folder: Path) -> tuple[list[float], list[float]]:
-    """The errors a run has seen, and after how many seconds."""
+    """Return the times in seconds and errors that a run recorded."""
     rows = read_metrics(folder) if (folder / METRICS).exists() else []
     seen = [row for row in rows if row.get("l2_relative") and row.get("seconds")]
     return [float(row["seconds"]) for row in seen], [float(row["l2_relative"]) for row in seen]

@@ -1,8 +1,8 @@
-"""Runs on a Ray cluster: each is a task with its own cores and share of a GPU.
+"""Run a sweep on a Ray cluster: a task per run, with its own cores and share of a GPU.
 
-A task trains in a folder of its own node and posts its files whenever it has saved, to a mailbox the driver empties
-into the sweep's folder. So nodes need no common file system, and a run whose node dies goes on elsewhere from its last
-checkpoint.
+A task trains in a temporary folder of its node and posts its files after each checkpoint to a mailbox, which the driver
+empties into the sweep's folder. Nodes therefore need no common file system, and a run whose node dies resumes on
+another node from its last checkpoint.
 """
 
 from __future__ import annotations
@@ -29,21 +29,21 @@ from dudx.lab.sweep.sweep_run import Run, Work, attempt, sentence, write_death
 
 Files = dict[str, bytes]
 
-#: A task's folder, and the file in it that is locked as long as the task is alive.
+#: Prefix of a task's folder, and the file in it that stays locked while the task is alive.
 _PREFIX, _ALIVE = "dudx-task-", "alive.lock"
 
 _SECONDS_BETWEEN_LOOKS = 1.0
 _SECONDS_TO_ANSWER = 5.0
-#: How long a run may take to finish its epoch when it is stopped.
+#: Seconds that a run may take to finish its epoch when it is stopped.
 _PATIENCE = 120.0
 
 
 def work(
     runs: Sequence[Run], folder: Path, address: str, workers: int | None, gpus_per_run: float, retries: int
 ) -> Work:
-    """Have the runs done by tasks on a cluster."""
+    """Train each run in a task on a cluster; yield each run as it ends."""
     if address == "local":
-        _ask_for_token()
+        _require_token()
     ray = _ray()
     with _connected(ray, address, runs, workers, gpus_per_run):
         mailbox = _mailbox(ray)
@@ -67,20 +67,20 @@ def work(
                     yield run, reason
         finally:
             for task in flying:
-                ray.cancel(task, recursive=False)  # which is Ctrl-C to the task: it finishes the epoch and saves
+                ray.cancel(task, recursive=False)  # Ctrl-C for the task: it finishes the epoch and saves
             if flying:
                 ray.wait(list(flying), num_returns=len(flying), timeout=_PATIENCE)
                 _empty(ray, mailbox, folder)
 
 
 def _ended(ray: Any, task: Any) -> tuple[str | None, str | None]:
-    """What a task says went wrong, and how its process died if it did."""
+    """Return the reason of a failure and how the task's process died; None for neither."""
     try:
         status, reason = ray.get(task)
     except ray.exceptions.RayTaskError as error:
         raise InputError(
-            f"A node of the Ray cluster cannot do a run ({_last_line(error)}); is the same version of dudx installed "
-            "there?"
+            f"A node of the Ray cluster cannot train a run ({_last_line(error)}); does it have the same version "
+            "of dudx?"
         ) from error
     except ray.exceptions.RayError as error:  # the process or its node is gone
         return None, type(error).__name__
@@ -90,8 +90,8 @@ def _ended(ray: Any, task: Any) -> tuple[str | None, str | None]:
 def _mailbox(ray: Any) -> Any:
     from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
-    class Mailbox:  # inside a function, so that Ray sends it whole and its process need not import torch
-        """Keeps the latest files of each run until they are fetched."""
+    class Mailbox:  # inside a function: Ray then pickles it, and its process does not import torch
+        """Keep the latest files of each run until they are fetched."""
 
         def __init__(self) -> None:
             self.files: dict[str, Files] = {}
@@ -112,7 +112,7 @@ def _empty(ray: Any, mailbox: Any, folder: Path) -> None:
         posted = ray.get(mailbox.empty.remote())
     except ray.exceptions.RayError as error:
         raise DudxError(
-            f"The Ray cluster does not answer any more ({type(error).__name__}); begin the sweep again to go on."
+            f"The Ray cluster does not answer any more ({type(error).__name__}); start the sweep again to resume it."
         ) from error
     for name, files in posted.items():
         unpack(files, folder / name)
@@ -123,7 +123,7 @@ def _submitted(ray: Any, run: Run, folder: Path, mailbox: Any, gpus_per_run: flo
     task = ray.remote(max_calls=1 if run.own_code else 0)(_execute).options(
         num_cpus=run.settings.threads or 1,
         num_gpus=gpus_per_run,
-        max_retries=0,  # the driver has got a later checkpoint than the one it sent
+        max_retries=0,  # the driver holds a later checkpoint than the one it sent
     )
     return task.remote(run, begun, mailbox, [os.path.abspath(entry) for entry in sys.path])
 
@@ -147,9 +147,9 @@ def _execute(run: Run, files: Files, mailbox: Any, path: list[str]) -> tuple[str
 
 
 def _remove_abandoned() -> None:
-    """Remove the folders that tasks of this node left behind when they were killed."""
+    """Remove the folders of tasks that were killed on this node."""
     for place in Path(tempfile.gettempdir()).glob(f"{_PREFIX}*"):
-        if not (place / _ALIVE).exists():  # being made or removed, or not ours
+        if not (place / _ALIVE).exists():  # being created or removed, or not ours
             continue
         with contextlib.suppress(LockedError, StorageError):
             with locked(place / _ALIVE):
@@ -157,12 +157,11 @@ def _remove_abandoned() -> None:
             shutil.rmtree(place, ignore_errors=True)
 
 
-def _ask_for_token() -> None:
-    """Have a cluster that is started here do what it is told by this program only.
+def _require_token() -> None:
+    """Make a cluster that is started here accept only this program, by a token.
 
-    Ray listens on all interfaces of a machine, whatever address it is given, and runs the code it is sent. Who does not
-    know the token, made for this cluster alone, is refused. Ray reads the mode when it is imported; where it has been
-    already, it asks for a token by itself.
+    Ray listens on all interfaces, whatever address it is given, and runs the code it is sent. It reads the mode when it
+    is imported; if that has happened before, it asks for a token by itself.
     """
     if "ray" not in sys.modules:
         os.environ.setdefault("RAY_AUTH_MODE", "token")
@@ -170,7 +169,7 @@ def _ask_for_token() -> None:
 
 
 def _last_line(error: Exception) -> str:
-    """A remote error's text is a traceback, whose last line says what happened."""
+    """Return the last line of a remote traceback, which states the error."""
     return (str(error).strip() or repr(error)).splitlines()[-1]
 
 
@@ -178,23 +177,23 @@ def _ray() -> Any:
     try:
         import ray
     except ImportError as error:
-        raise InputError("Ray is not installed: pip install 'dudx[cluster]', or leave --ray off.") from error
+        raise InputError("Ray is not installed: pip install 'dudx[cluster]', or leave out --ray.") from error
     return ray
 
 
 @contextmanager
 def _connected(ray: Any, address: str, runs: Sequence[Run], workers: int | None, gpus_per_run: float) -> Iterator[None]:
-    """A connection to the cluster, unless the program has one; closed by who opened it."""
+    """Connect to the cluster unless the program is connected; close only a connection opened here."""
     threads = max(run.settings.threads or 1 for run in runs)
     if ray.is_initialized():
         _refuse_too_small(ray, threads, gpus_per_run)
         yield
         return
-    os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")  # nothing is reported to anyone unless asked for
+    os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")  # no usage reports unless the user asks for them
     options: dict[str, Any] = {"address": address, "log_to_driver": False, "logging_level": "error"}
     if address == "local":
         options |= {"num_cpus": workers * threads if workers else None, "include_dashboard": False}
-    _refuse_deaf(address)
+    _require_answer(address)
     try:
         ray.init(**options)
     except (ConnectionError, RuntimeError, ValueError) as error:
@@ -206,8 +205,8 @@ def _connected(ray: Any, address: str, runs: Sequence[Run], workers: int | None,
         ray.shutdown()
 
 
-def _refuse_deaf(address: str) -> None:
-    """Ray would try for minutes to reach a machine that does not answer."""
+def _require_answer(address: str) -> None:
+    """Raise if no machine answers at an address; Ray would try for minutes."""
     place = re.fullmatch(r"(?:ray://)?([^/:]+):(\d+)", address)
     if place is None:
         return
@@ -218,7 +217,7 @@ def _refuse_deaf(address: str) -> None:
 
 
 def _refuse_too_small(ray: Any, threads: int, gpus_per_run: float) -> None:
-    """A task that no node can hold would wait for ever."""
+    """Raise if no node can hold a task, which would wait for ever."""
     for kind, needed in (("CPU", threads), ("GPU", gpus_per_run)):
         most = max((node["Resources"].get(kind, 0) for node in ray.nodes() if node["Alive"]), default=0)
         if most < needed:

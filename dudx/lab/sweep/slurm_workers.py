@@ -1,7 +1,7 @@
-"""Runs on a Slurm cluster: each is a job of its own, submitted by submitit and trained in the sweep's own folder.
+"""Run a sweep on a Slurm cluster: submitit submits a job per run, which trains in the sweep's folder.
 
-The nodes see that folder, as they do on clusters of this kind. A job that dies, by its time limit or with its node, is
-submitted again and goes on from its last checkpoint.
+The nodes must share that folder's file system. A job that dies, by its time limit or with its node, is submitted again
+and resumes from its last checkpoint.
 """
 
 from __future__ import annotations
@@ -18,15 +18,15 @@ from typing import Any
 from dudx.errors import InputError, first_line
 from dudx.lab.sweep.sweep_run import Run, Work, attempt, write_death
 
-#: Where submitit keeps what it sends and what jobs print.
+#: The folder of submitit's pickles and the jobs' output.
 JOBS = "jobs"
 _SECONDS_BETWEEN_LOOKS = 1.0
-#: How long a run may take to finish its epoch when it is stopped.
+#: Seconds that a run may take to finish its epoch when it is stopped.
 _PATIENCE = 120.0
 
 
 def work(runs: Sequence[Run], folder: Path, options: Mapping[str, Any], workers: int | None, retries: int) -> Work:
-    """Have the runs done by jobs."""
+    """Train each run in a job; yield each run as it ends."""
     executor = _executor(folder / JOBS, options, max(run.settings.threads or 1 for run in runs))
     path = [os.path.abspath(entry) for entry in sys.path]
     waiting, flying, deaths = list(reversed(runs)), {}, Counter()
@@ -55,7 +55,7 @@ def work(runs: Sequence[Run], folder: Path, options: Mapping[str, Any], workers:
 
 
 def _ended(job: Any) -> tuple[str | None, str | None]:
-    """What a job says went wrong, and how it died if it did."""
+    """Return the reason of a failure and how the job died; None for neither."""
     error = job.exception()
     if error is not None:
         return None, f"the state {job.state} ({first_line(error)})"
@@ -73,7 +73,7 @@ def _executor(folder: Path, options: Mapping[str, Any], threads: int) -> Any:
     try:
         import submitit  # type: ignore[import-not-found]
     except ImportError as error:
-        raise InputError("submitit is not installed: pip install 'dudx[cluster]', or leave --slurm off.") from error
+        raise InputError("submitit is not installed: pip install 'dudx[cluster]', or leave out --slurm.") from error
     chosen = dict(options)
     cluster = chosen.pop("cluster", "slurm")
     try:
@@ -86,7 +86,7 @@ def _executor(folder: Path, options: Mapping[str, Any], threads: int) -> Any:
 
 
 def parsed(text: str) -> dict[str, Any]:
-    """What is asked of Slurm: `timeout_min=60,slurm_partition=gpu`; `local` stands for this machine."""
+    """Parse the options of --slurm: `timeout_min=60,slurm_partition=gpu`; `local` stands for this machine."""
     found: dict[str, Any] = {}
     for part in filter(None, (part.strip() for part in text.split(","))):
         name, equals, value = part.partition("=")

@@ -1,4 +1,4 @@
-"""Show how a sweep goes: a line for each run that is done with, above a bar if someone watches."""
+"""Show the progress of a sweep: a line per finished run, above a progress bar on a terminal."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from dudx.lab.sweep.sweep_run import Outcome
 
 
 class SweepProgress:
-    """Counts the runs; the time left is guessed from those that ended since the sweep was started."""
+    """Count the runs; the time left is estimated from those that ended since the sweep was started."""
 
     def __init__(self, total: int, before: int = 0):
         self.total, self.before, self.ended = total, before, 0
@@ -45,12 +45,12 @@ class SweepProgress:
             self.bar.stop()
 
     def update(self, outcome: Outcome) -> None:
-        """One more run is done with."""
+        """Report the outcome of one more run."""
         self.ended += 1
         count = self.before + self.ended
         seconds = (time.monotonic() - self.began) / self.ended * (self.total - count)
         left = f"left {seconds:.0f} s" if seconds < 600 else f"left {seconds / 60:.0f} min"
-        line = f"{outcome.name}  {_told(outcome)}"
+        line = f"{outcome.name}  {_described(outcome)}"
         if self.bar is None:
             print(f"{count}/{self.total}  {line}  {left}", file=sys.stderr, flush=True)
         else:
@@ -58,7 +58,7 @@ class SweepProgress:
             self.bar.update(self.task, completed=count, left=left)
 
 
-def _told(outcome: Outcome) -> str:
+def _described(outcome: Outcome) -> str:
     if outcome.reason is not None:
         return f"{outcome.status}: {outcome.reason}"
     error = (outcome.result or {}).get("l2_relative")

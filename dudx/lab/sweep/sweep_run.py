@@ -1,4 +1,4 @@
-"""One run of a sweep: its folder says how far it is, so any process may bring it further."""
+"""One run of a sweep: its folder holds all state, so any process can continue it."""
 
 from __future__ import annotations
 
@@ -20,23 +20,23 @@ from dudx.lab.run.settings import Settings
 from dudx.lab.run.training import train
 
 Status = Literal["finished", "diverged", "failed", "interrupted"]
-#: What workers give: each run as it is done with, and the reason why it failed where its folder cannot tell.
+#: Yields each run as it ends, with the reason of a failure that its folder cannot state.
 Work = Generator[tuple["Run", str | None], None, None]
 
-#: What a process left behind by a killed driver may take to finish its epoch.
+#: Seconds that a process left behind by a killed driver may take to finish its epoch.
 _PATIENCE = 120.0
 
 
 @dataclass(frozen=True)
 class Run:
-    """What to do, and the name of the folder to do it in."""
+    """The settings of a run and the name of its folder."""
 
     name: str
     settings: Settings
 
     @property
     def own_code(self) -> bool:
-        """Whether the user's code takes part, which may keep things in its modules from one run to the next."""
+        """Whether the run uses the user's code, whose modules may keep state from one run to the next."""
         chosen = self.settings
         names = (chosen.problem, chosen.engine, chosen.network, chosen.optimizer, chosen.sampling)
         return any(":" in name and not name.startswith("torch.") for name in names)
@@ -44,7 +44,7 @@ class Run:
 
 @dataclass(frozen=True)
 class Outcome:
-    """What became of a run: the content of its `result.json`, or the reason why there is none."""
+    """The outcome of a run: the content of its `result.json`, or the reason why there is none."""
 
     name: str
     settings: Settings
@@ -54,12 +54,12 @@ class Outcome:
 
     @property
     def final(self) -> bool:
-        """Whether running it again would change nothing."""
+        """Whether the run has finished or diverged, so that running it again would change nothing."""
         return self.status in ("finished", "diverged")
 
 
 def outcome(run: Run, folder: Path) -> Outcome:
-    """What a run's folder says of it; a folder that holds another run is refused."""
+    """Read the outcome of a run from its folder; refuse a folder that holds a run with other settings."""
     begun = (folder / CONFIG).exists()
     if begun:
         _refuse_other(folder, stored_settings(folder), run.settings)
@@ -82,14 +82,14 @@ def _refuse_other(folder: Path, stored: Settings, wanted: Settings) -> None:
 
 
 def execute(run: Run, folder: Path, saved: Callable[[], None] | None = None) -> Outcome:
-    """Begin the run or go on with it; what goes wrong is written into its folder, and so is what it would print.
+    """Start or resume a run; its folder receives its output and, if it fails, the error.
 
     The numbers are those of a fresh process, whatever ran in this one before.
 
     Args:
-        run: what to do.
-        folder: the run's own folder.
-        saved: called whenever a checkpoint is on the disk.
+        run: the run.
+        folder: the run's folder.
+        saved: called after each checkpoint was written.
     """
     file_formats.make_folder(folder)
     with locked(folder / LOCK, _PATIENCE):
@@ -124,13 +124,13 @@ def attempt(run: Run, folder: Path, saved: Callable[[], None] | None = None) -> 
 
 
 def _tidy(folder: Path) -> None:
-    """Remove what an earlier attempt says of its failure, and files it was killed in the middle of writing."""
+    """Remove the error message and the unfinished files of an earlier attempt."""
     (folder / "error.txt").unlink(missing_ok=True)
     remove_unfinished(folder)
 
 
 def write_death(folder: Path, attempts: int, how: str) -> None:
-    """Note in a run's folder that the processes which worked on it died, and that it was given up."""
+    """Record in a run's folder that its processes died and that it was given up."""
     file_formats.make_folder(folder)
     _write_failure(folder, f"Its process died, in attempt {attempts} of {attempts} by {how}.")
 
@@ -140,6 +140,6 @@ def _write_failure(folder: Path, reason: str) -> None:
 
 
 def sentence(error: BaseException) -> str:
-    """An exception in one line."""
+    """Return an exception as one line."""
     text = (str(error).strip() or repr(error)).splitlines()[0]
     return text if isinstance(error, DudxError) else f"{type(error).__name__}: {text}"

@@ -1,4 +1,4 @@
-"""What a sweep found: a line for each run in a file, and the mean over the seeds for a reader. No run is left out."""
+"""The results of a sweep: a CSV file with a line per run, and a table of means over the seeds. No run is left out."""
 
 from __future__ import annotations
 
@@ -28,10 +28,10 @@ COLUMNS = [
 
 @dataclass(frozen=True)
 class Group:
-    """The runs that differ in their seeds only."""
+    """Runs that differ in their seeds only."""
 
     values: tuple[Any, ...]
-    #: How many runs have each status.
+    #: Number of runs by status.
     counts: Counter[str]
     #: The relative L2 errors of the finished runs that have a reference.
     errors: list[float]
@@ -49,7 +49,7 @@ class Group:
 
 
 def groups(outcomes: Sequence[Outcome], keys: Sequence[str]) -> list[Group]:
-    """Put runs together whose settings agree in all of these keys."""
+    """Group runs by their values of these settings."""
     sorted_out: dict[tuple[Any, ...], list[Outcome]] = {}
     for outcome in outcomes:
         sorted_out.setdefault(tuple(getattr(outcome.settings, key) for key in keys), []).append(outcome)
@@ -63,9 +63,9 @@ def groups(outcomes: Sequence[Outcome], keys: Sequence[str]) -> list[Group]:
 
 
 def shown(outcomes: Sequence[Outcome], keys: Sequence[str]) -> ScreenTable:
-    """A table of the groups, mean ± standard deviation over the finished runs."""
+    """Return a table of the groups: mean ± standard deviation over the finished runs."""
     table = ScreenTable(*keys, Column("relative L2", justify="right", no_wrap=True))
-    for column in ("s a run", "finished", "diverged", "failed"):
+    for column in ("s per run", "finished", "diverged", "failed"):
         table.add_column(column, justify="right")
     for group in groups(outcomes, keys):
         counts = [str(group.counts[status]) for status in ("finished", "diverged", "failed")]
@@ -79,13 +79,13 @@ def _error(group: Group) -> str:
         return "-"
     if group.deviation is None:
         return percent(group.mean)
-    # As many decimals as the mean needs: errors of second order are thousandths of a per cent.
+    # As many decimals as the mean needs: errors of second-order training are thousandths of a per cent.
     decimals = max(2, 1 - math.floor(math.log10(100 * group.mean))) if group.mean > 0 else 2
     return f"{100 * group.mean:.{decimals}f} ± {100 * group.deviation:.{decimals}f} %"
 
 
 def write_csv(path: Path, outcomes: Sequence[Outcome]) -> None:
-    """One line a run."""
+    """Write one line per run."""
     with file_formats.atomic(path) as temporary, temporary.open("w", newline="", encoding="utf-8") as file:
         writer = csv.DictWriter(file, COLUMNS, extrasaction="ignore")
         writer.writeheader()
@@ -105,7 +105,7 @@ def write_csv(path: Path, outcomes: Sequence[Outcome]) -> None:
 
 
 def parsed_seeds(text: str) -> list[int]:
-    """The seeds of "0-4", "0,1,2" or "0-2,7"."""
+    """Return the seeds of a text such as "0-4", "0,1,2" or "0-2,7"."""
     seeds: list[int] = []
     for word in text.split(","):
         first, dash, last = word.strip().partition("-")
@@ -116,5 +116,5 @@ def parsed_seeds(text: str) -> list[int]:
             raise InputError(f"The seeds {text!r} are too large or too many; a sweep has {_MOST_SEEDS} at most.")
         seeds.extend(range(begin, end + 1))
     if not seeds or len(set(seeds)) < len(seeds):
-        raise InputError(f"The seeds {text!r} must be at least one, and each but once.")
+        raise InputError(f"The seeds {text!r} must be at least one, without repetition.")
     return seeds
