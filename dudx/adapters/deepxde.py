@@ -1,4 +1,4 @@
-"""DeepXDE scripts (PyTorch backend), served by dudx: `accelerate(model)` after `model.compile(...)`.
+"""Derivatives of DeepXDE scripts (PyTorch backend) by dudx: `accelerate(model)` after `model.compile(...)`.
 
     import dudx.adapters.deepxde as faster
 
@@ -6,8 +6,8 @@
     faster.accelerate(model)
     model.train(iterations=10000)
 
-While a training step runs, the pde sees fields for the network's outputs, whose derivatives an engine computes
-together with the outputs that conditions look at. Everything else (conditions, callbacks, tests, predictions, saving,
+During a training step, the pde receives fields instead of the network's outputs. An engine computes their derivatives
+together with the outputs that conditions use. Everything else (conditions, callbacks, tests, predictions, saving,
 another `model.compile`) goes on as before.
 """
 # A checker takes the package for this very file.
@@ -24,8 +24,8 @@ import torch
 from deepxde.gradients import gradients_reverse
 from torch import Tensor
 
-from dudx.adapters.output_columns import Columns, beside, fields_of
-from dudx.adapters.serving import must_agree, runs_as_before, with_parameters
+from dudx.adapters.fallback import check_agreement, warn_unaccelerated, with_named_parameters
+from dudx.adapters.output_columns import FieldColumns, fields_of, joined_fields
 from dudx.engines.autodiff import AD
 from dudx.engines.interface import Engine
 from dudx.engines.taylor.taylor_engine import Taylor
@@ -35,9 +35,9 @@ from dudx.residual.residual_function import Residual
 
 #: The kinds of data whose points are those of the conditions followed by those of the equation.
 _DATA = (deepxde.data.PDE, deepxde.data.TimePDE)
-#: Conditions that look at nothing but the network's outputs.
+#: Conditions that use nothing but the network's outputs.
 _OF_VALUES = (deepxde.icbc.DirichletBC, deepxde.icbc.IC, deepxde.icbc.PointSetBC)
-#: Points of conditions are few where there are at least so many points for each of them.
+#: Conditions have few points if there are at least this many points in all per point of theirs.
 _FEW = 8
 _WHAT = "This DeepXDE model"
 
@@ -64,13 +64,13 @@ def accelerate(model: Any, engine: Engine | None = None, compile: bool = True) -
     model.__dict__.pop("_train_step", None)
     reason = _obstacle(model)
     if reason is None:
-        model._train_step = _Step(model, engine or Taylor(), compile)
+        model._train_step = _TrainingStep(model, engine or Taylor(), compile)
     else:
-        runs_as_before(_WHAT, reason)
+        warn_unaccelerated(_WHAT, reason)
 
 
 def _obstacle(model: Any) -> str | None:
-    """Why a model is left alone, in a sentence."""
+    """The reason why a model cannot be accelerated; None if it can."""
     if deepxde.backend.backend_name != "pytorch":
         return f"its backend is {deepxde.backend.backend_name}, and an adapter there is only for pytorch"
     if type(model.data) not in _DATA:
@@ -86,8 +86,8 @@ def _obstacle(model: Any) -> str | None:
     return None
 
 
-class _Step:
-    """A model's training step, in the place of `model._train_step`, where it stays when the model is compiled again."""
+class _TrainingStep:
+    """A replacement of `model._train_step`, which remains when the model is compiled again."""
 
     def __init__(self, model: Any, engine: Engine, compile: bool):
         self.model, self.engine, self.compile = model, engine, compile
@@ -107,48 +107,48 @@ class _Step:
             self.plain(*points)
 
     def _recorded(self, points: tuple[Any, ...]) -> _Equation | None:
-        """The equation, once it gives the losses that the script has by itself."""
+        """The equation if its losses agree with the script's own; None otherwise."""
         losses = self.model.outputs_losses_train
-        with torch.random.fork_rng():  # a look at the losses shall not change what the script draws next
+        with torch.random.fork_rng():  # so that the check does not change the script's random numbers
             theirs = losses(*points)[1].detach()
             try:
                 slow = _Equation(self.model, AD(), compile=False)
                 with slow.served():
-                    must_agree(list(losses(*points)[1]), list(theirs), "its losses")
+                    check_agreement(list(losses(*points)[1]), list(theirs), "its losses")
                 slow.engine = slow.calibrated(self.engine)
                 with slow.served():
                     found = losses(*points)[1]  # an engine may lack a rule for something in the network
                 if not self.engine.approximate:
-                    must_agree(list(found), list(theirs), "its losses")
+                    check_agreement(list(found), list(theirs), "its losses")
                 return _Equation(self.model, slow.engine, self.compile)
-            except Exception as why:  # whatever went wrong, the script goes on without us
-                runs_as_before(_WHAT, why)
+            except Exception as why:  # whatever went wrong, the script continues without dudx
+                warn_unaccelerated(_WHAT, why)
                 return None
 
 
 class _Equation:
-    """The pde of a model as a residual; it and the network's outputs are served in the place of their own.
+    """The pde of a model as a residual, which replaces the model's pde and outputs during a step.
 
-    Conditions look at outputs only, or differentiate them. The former and the pde are served by one pass over all
-    points, unless many of them belong to conditions: a pass without derivatives is cheaper for those.
+    Conditions use outputs only, or differentiate them. One pass over all points computes the former and the pde, unless
+    many points belong to conditions, for which a pass without derivatives is cheaper.
     """
 
     def __init__(self, model: Any, engine: Engine, compile: bool):
         self.data, self.net, self.engine, self.compile = model.data, model.net, engine, compile
         self.pde = self.data.pde
-        #: The network itself, whatever stands in its place.
+        #: The network's own forward method.
         self.forward = self.net.forward
         self.with_auxiliary = deepxde.utils.get_num_args(self.pde) == 3
         self.conditions_look_at_values = all(type(condition) in _OF_VALUES for condition in self.data.bcs)
         self.residuals: dict[tuple[bool, bool], Residual] = {}
-        #: The last call, for calibration.
+        #: The arguments of the last call, for calibration.
         self.given: dict[str, Tensor] = {}
-        #: The residuals at all points, where they are known with the outputs.
+        #: The residuals at all points, if they were computed together with the outputs.
         self.found: list[Tensor] | None = None
 
     @contextmanager
     def served(self, compiled: bool = True) -> Iterator[None]:
-        """Stand in for the pde and the network."""
+        """Replace the pde and the network's forward method."""
         compiled = compiled and self.compile
 
         def two(x: Tensor, y: Tensor) -> list[Tensor]:
@@ -168,14 +168,14 @@ class _Equation:
             del self.net.forward
 
     def calibrated(self, engine: Engine) -> Engine:
-        """The engine with its steps set for the network at the points of the last call."""
+        """Calibrate an engine for the network at the points of the last call."""
         points = self.given["points"]
         with _fields_differentiated():
             operators = self._residual(False, False).operators(points, **self.given)
         return engine.calibrated(self.forward, points, operators)
 
     def _outputs(self, compiled: bool, x: Tensor) -> Tensor:
-        """The network's outputs; zeros instead of those that conditions do not look at may follow."""
+        """The network's outputs, possibly zeros where conditions do not use them."""
         outside = sum(self.data.num_bcs)
         if self.conditions_look_at_values and outside * _FEW <= len(x):
             outputs, self.found = self._computed(compiled, x, 0, True)
@@ -185,7 +185,7 @@ class _Equation:
         return torch.cat([y, y.new_zeros(len(x) - len(y), y.shape[1])])
 
     def _residuals(self, compiled: bool, x: Tensor) -> list[Tensor]:
-        """The residuals; zeros instead of those at the points of conditions, which DeepXDE does not look at."""
+        """The residuals, possibly zeros at the points of conditions, which DeepXDE does not use."""
         if self.found is not None:
             return self.found
         outside = sum(self.data.num_bcs)
@@ -193,7 +193,7 @@ class _Equation:
         return [torch.cat([one.new_zeros(outside, 1), one]) for one in found]
 
     def _computed(self, compiled: bool, x: Tensor, first: int, with_outputs: bool) -> tuple[list[Tensor], list[Tensor]]:
-        """Outputs, if they are asked for, and residuals, from a point on."""
+        """Outputs (optional) and residuals at the points from index `first` on."""
         self.given = {"points": x.detach()[first:]}
         if self.with_auxiliary:
             self.given["auxiliary"] = self.net.auxiliary_vars[first:]
@@ -208,14 +208,14 @@ class _Equation:
                 point = self.given["points"][:1]
                 outputs = [f"u{i}" for i in range(self.forward(point).shape[1])]
             of_fields = self._with_outputs if with_outputs else self._of_fields
-            function = with_parameters([*outputs, *self.given], of_fields)
+            function = with_named_parameters([*outputs, *self.given], of_fields)
             inputs = [f"x{j}" for j in range(point.shape[1])]
             made = Residual(function, inputs, data=tuple(self.given), compile=compiled)
             self.residuals[compiled, with_outputs] = made
         return self.residuals[compiled, with_outputs]
 
     def _of_fields(self, points: Tensor, auxiliary: Tensor | None = None, **outputs: Field) -> tuple[Any, ...]:
-        y = beside(list(outputs.values()))
+        y = joined_fields(list(outputs.values()))
         found = self.pde(points, y, auxiliary) if self.with_auxiliary else self.pde(points, y)
         return tuple(found) if isinstance(found, list | tuple) else (found,)
 
@@ -226,32 +226,32 @@ class _Equation:
 # -- dde.grad of fields ---------------------------------------------------------------------------------------------
 
 
-def _jacobian(ys: Field | Columns, i: int | None = None, j: int | None = None) -> Field | Columns:
-    """As `dde.grad.jacobian` in reverse mode: an entry, or a row where `j` is None."""
+def _jacobian(ys: Field | FieldColumns, i: int | None = None, j: int | None = None) -> Field | FieldColumns:
+    """Replacement of `dde.grad.jacobian` in reverse mode: an entry, or a row where `j` is None."""
     fields = fields_of(ys)
     inputs = fields[0]._values.inputs
     if i is None and len(fields) > 1:
         raise InputError("dde.grad.jacobian of several outputs needs i")
     field = fields[i or 0]
-    return beside([field.d(name) for name in inputs]) if j is None else field.d(inputs[j])
+    return joined_fields([field.d(name) for name in inputs]) if j is None else field.d(inputs[j])
 
 
-def _hessian(ys: Field | Columns, component: int = 0, i: int = 0, j: int = 0) -> Field:
-    """As `dde.grad.hessian`."""
+def _hessian(ys: Field | FieldColumns, component: int = 0, i: int = 0, j: int = 0) -> Field:
+    """Replacement of `dde.grad.hessian`."""
     field = fields_of(ys)[component]
     inputs = field._values.inputs
     return field.d(inputs[i], inputs[j])
 
 
 class _Store:
-    """In the place of DeepXDE's store of Jacobians or Hessians, through which every call of `dde.grad` goes."""
+    """A replacement of DeepXDE's store of Jacobians or Hessians, through which every call of `dde.grad` goes."""
 
     def __init__(self, plain: Any, of_fields: Callable[..., Any]):
         self.plain, self.of_fields = plain, of_fields
         self.clear = plain.clear
 
     def __call__(self, ys: Any, xs: Tensor, **which: Any) -> Any:
-        return self.of_fields(ys, **which) if isinstance(ys, Field | Columns) else self.plain(ys, xs, **which)
+        return self.of_fields(ys, **which) if isinstance(ys, Field | FieldColumns) else self.plain(ys, xs, **which)
 
 
 @contextmanager

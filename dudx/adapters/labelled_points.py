@@ -1,4 +1,4 @@
-"""Points with named columns, as PINA's networks may ask for them: a tensor, or what an engine sends instead."""
+"""Points with named columns for PINA's networks: tensors, or the values that an engine passes instead."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from dudx.backend.containers import mapped
 from dudx.network.sandbox import output_of
 
 
-class Labelled:
-    """A value whose columns have names: `extract` takes some of them, everything else is done to the value itself."""
+class LabelledPoints:
+    """A tensor-like value with named columns: `extract` selects columns, everything else acts on the value."""
 
     def __init__(self, value: Any, labels: Sequence[str]):
         self.value, self.labels = value, list(labels)
 
     def extract(self, wanted: str | Sequence[str]) -> Any:
-        """The columns of these names, in this order; without names, as arithmetic leaves nothing to name."""
+        """Select columns by name, in this order, as a plain value."""
         names = [wanted] if isinstance(wanted, str) else list(wanted)
         columns = [self.labels.index(name) for name in names]
         if len(columns) == 1:
@@ -72,22 +72,22 @@ class Labelled:
 
 
 def _values(given: Any) -> Any:
-    return mapped(given, lambda leaf: leaf.value if isinstance(leaf, Labelled) else leaf)
+    return mapped(given, lambda leaf: leaf.value if isinstance(leaf, LabelledPoints) else leaf)
 
 
 class LabelledNetwork(nn.Module):
-    """A network of labelled points as one of plain points, so that any engine can differentiate it."""
+    """Wrap a network of labelled points as one of plain points, so that any engine can differentiate it."""
 
     def __init__(self, network: nn.Module, labels: Sequence[str]):
         super().__init__()
         self.network, self.labels = network, list(labels)
 
     def forward(self, x: Any) -> Any:
-        return _values(self.network(Labelled(x, self.labels)))
+        return _values(self.network(LabelledPoints(x, self.labels)))
 
 
-def of_plain_points(network: nn.Module, labels: Sequence[str], points: Tensor) -> nn.Module:
-    """The network itself where it asks for no names, since engines know such networks best."""
+def network_of_plain_points(network: nn.Module, labels: Sequence[str], points: Tensor) -> nn.Module:
+    """Return the network itself if it uses no names, else a wrapped one."""
     try:
         output_of(network, points)
     except Exception:  # if it is a mistake of its own, it fails on labelled points too

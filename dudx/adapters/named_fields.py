@@ -1,4 +1,4 @@
-"""Fields with names, as an equation of PINA sees points and outputs: columns that are taken by name."""
+"""Named fields, which an equation of PINA receives as points and outputs."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from dudx.errors import InputError
 from dudx.residual.field import Field, tensors_of
 
 
-class Named:
-    """Columns side by side, each a field; arithmetic goes column by column and keeps fields symbolic."""
+class NamedFields:
+    """Columns side by side, each a field; arithmetic acts per column and keeps fields symbolic."""
 
     __array_ufunc__ = None
     ndim = 2
@@ -26,7 +26,7 @@ class Named:
 
     @property
     def shape(self) -> tuple[int, int]:
-        # Asked of where a field gets its numbers from: asking the field itself would be a request for them.
+        # Asking the field itself would request its values.
         return self.columns[0]._values.shape[0], len(self.columns)
 
     @property
@@ -35,16 +35,16 @@ class Named:
 
     @property
     def tensor(self) -> Any:
-        """The same without names, which PINA calls a tensor; where it is one column a field goes on as a field."""
+        """The columns without names (PINA's attribute `tensor`); a single column is a field."""
         return self.columns[0] if len(self.columns) == 1 else self
 
-    def extract(self, labels: str | Sequence[str]) -> Named:
-        """The columns of these names."""
+    def extract(self, labels: str | Sequence[str]) -> NamedFields:
+        """Select columns by name."""
         names = [labels] if isinstance(labels, str) else list(labels)
-        return Named([self.columns[self.labels.index(name)] for name in names], names)
+        return NamedFields([self.columns[self.labels.index(name)] for name in names], names)
 
     def values(self) -> Tensor:
-        """All columns as they are computed."""
+        """All columns as a tensor of computed values."""
         return torch.cat([tensors_of(column) for column in self.columns], dim=1)
 
     def __getitem__(self, key: Any) -> Any:
@@ -61,7 +61,11 @@ class Named:
     @classmethod
     def __torch_function__(cls, function: Callable, types: object, args: tuple = (), kwargs: dict | None = None) -> Any:
         kwargs = kwargs or {}
-        if function is torch.cat and kwargs in ({"dim": -1}, {"dim": 1}) and all(isinstance(a, Named) for a in args[0]):
+        if (
+            function is torch.cat
+            and kwargs in ({"dim": -1}, {"dim": 1})
+            and all(isinstance(a, NamedFields) for a in args[0])
+        ):
             return _beside(args[0])
         given, named = _fields(args), _fields(kwargs)
         for value in given:
@@ -69,62 +73,62 @@ class Named:
                 return value._apply(function, *given, **named)
         return function(*given, **named)
 
-    def _each(self, function: Callable[..., Any], *others: Any) -> Named:
-        """The function of each column, and of the columns of the others beside it."""
+    def _each(self, function: Callable[..., Any], *others: Any) -> NamedFields:
+        """Apply a function to each column and the corresponding columns of the others."""
         several = [_columns(other, len(self.columns)) for other in others]
-        return Named([function(*together) for together in zip(self.columns, *several, strict=True)], self.labels)
+        return NamedFields([function(*together) for together in zip(self.columns, *several, strict=True)], self.labels)
 
-    def __add__(self, other: Any) -> Named:
+    def __add__(self, other: Any) -> NamedFields:
         return self._each(lambda a, b: a + b, other)
 
-    def __radd__(self, other: Any) -> Named:
+    def __radd__(self, other: Any) -> NamedFields:
         return self._each(lambda a, b: b + a, other)
 
-    def __sub__(self, other: Any) -> Named:
+    def __sub__(self, other: Any) -> NamedFields:
         return self._each(lambda a, b: a - b, other)
 
-    def __rsub__(self, other: Any) -> Named:
+    def __rsub__(self, other: Any) -> NamedFields:
         return self._each(lambda a, b: b - a, other)
 
-    def __mul__(self, other: Any) -> Named:
+    def __mul__(self, other: Any) -> NamedFields:
         return self._each(lambda a, b: a * b, other)
 
-    def __rmul__(self, other: Any) -> Named:
+    def __rmul__(self, other: Any) -> NamedFields:
         return self._each(lambda a, b: b * a, other)
 
-    def __truediv__(self, other: Any) -> Named:
+    def __truediv__(self, other: Any) -> NamedFields:
         return self._each(lambda a, b: a / b, other)
 
-    def __rtruediv__(self, other: Any) -> Named:
+    def __rtruediv__(self, other: Any) -> NamedFields:
         return self._each(lambda a, b: b / a, other)
 
-    def __pow__(self, other: Any) -> Named:
+    def __pow__(self, other: Any) -> NamedFields:
         return self._each(lambda a, b: a**b, other)
 
-    def __neg__(self) -> Named:
+    def __neg__(self) -> NamedFields:
         return self._each(lambda a: -a)
 
 
 def _columns(other: Any, count: int) -> list[Any]:
-    """What stands beside each of so many columns."""
-    if isinstance(other, Named):
+    """The values that correspond to each of `count` columns."""
+    if isinstance(other, NamedFields):
         return other.columns * count if len(other.columns) == 1 else other.columns
     if isinstance(other, Tensor) and other.ndim == 2 and other.shape[1] > 1:
         return [other[:, i : i + 1] for i in range(other.shape[1])]
     return [other] * count
 
 
-def _beside(parts: Sequence[Named]) -> Named:
-    return Named(
+def _beside(parts: Sequence[NamedFields]) -> NamedFields:
+    return NamedFields(
         [column for part in parts for column in part.columns], [label for part in parts for label in part.labels]
     )
 
 
 def _fields(given: Any) -> Any:
-    """As torch functions take them: a single column is a field, which follows them by itself, several are a tensor."""
+    """Convert arguments of torch functions: a single column to its field, several columns to a tensor."""
 
     def plain(leaf: Any) -> Any:
-        if not isinstance(leaf, Named):
+        if not isinstance(leaf, NamedFields):
             return leaf
         return leaf.columns[0] if len(leaf.columns) == 1 else leaf.values()
 
@@ -132,8 +136,8 @@ def _fields(given: Any) -> Any:
 
 
 def columns_of(found: Any) -> tuple[Any, ...]:
-    """What an equation returns as a tuple of columns."""
-    if isinstance(found, Named):
+    """Split the return value of an equation into a tuple of columns."""
+    if isinstance(found, NamedFields):
         return tuple(found.columns)
     if isinstance(found, Field):
         if not isinstance(found._computed, Tensor) or found._computed.shape[1] == 1:

@@ -1,4 +1,4 @@
-"""Several fields side by side, as a script sees the outputs of a network: a matrix with a column for each."""
+"""Fields side by side, in place of the matrix of a network's outputs."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from dudx.errors import InputError
 from dudx.residual.field import Field, tensors_of
 
 
-class Columns:
+class FieldColumns:
     """Fields that stay fields when columns are taken, `y[:, 0:1]`, and become a tensor in any other use."""
 
     __array_ufunc__ = None
@@ -24,7 +24,7 @@ class Columns:
     def __getitem__(self, key: Any) -> Any:
         if isinstance(key, tuple) and len(key) == 2 and isinstance(key[0], slice) and key[0] == slice(None):
             if isinstance(key[1], slice):
-                return beside(self.fields[key[1]])
+                return joined_fields(self.fields[key[1]])
             if isinstance(key[1], int):
                 return self.fields[key[1]][:, 0]
         return self._tensor()[key]
@@ -74,15 +74,15 @@ class Columns:
     __radd__, __rmul__ = __add__, __mul__
 
 
-def beside(fields: Sequence[Field]) -> Field | Columns:
-    """One field as it is, several as columns."""
-    return fields[0] if len(fields) == 1 else Columns(fields)
+def joined_fields(fields: Sequence[Field]) -> Field | FieldColumns:
+    """Join fields: one field is returned as it is, several as `FieldColumns`."""
+    return fields[0] if len(fields) == 1 else FieldColumns(fields)
 
 
-def fields_of(outputs: Field | Columns) -> list[Field]:
-    """The columns of what is differentiated."""
+def fields_of(outputs: Field | FieldColumns) -> list[Field]:
+    """The list of fields in a field or in columns."""
     return [outputs] if isinstance(outputs, Field) else outputs.fields
 
 
 def _tensors(value: Any) -> Any:
-    return mapped(value, lambda leaf: leaf._tensor() if isinstance(leaf, Columns) else tensors_of(leaf))
+    return mapped(value, lambda leaf: leaf._tensor() if isinstance(leaf, FieldColumns) else tensors_of(leaf))

@@ -1,4 +1,4 @@
-"""PINA solvers, served by dudx: `accelerate(solver)` before the solver is trained.
+"""Derivatives of PINA solvers by dudx: `accelerate(solver)` before the solver is trained.
 
     import dudx.adapters.pina as faster
 
@@ -27,10 +27,10 @@ from pina._src.solver.mixin.gradient_enhanced_mixin import GradientEnhancedMixin
 from pina._src.solver.mixin.single_model_mixin import SingleModelMixin
 from torch import Tensor
 
-from dudx.adapters.labelled_points import of_plain_points
+from dudx.adapters.fallback import check_agreement, warn_unaccelerated
+from dudx.adapters.labelled_points import network_of_plain_points
 from dudx.adapters.pina_fields import EquationOfFields, columns_in
-from dudx.adapters.pina_recorded import ChangedEquationError, EquationWithDerivatives, Noted, Wanted
-from dudx.adapters.serving import must_agree, runs_as_before
+from dudx.adapters.pina_recorded import ChangedEquationError, Derivative, DerivativeRecorder, EquationWithDerivatives
 from dudx.engines.autodiff import AD
 from dudx.engines.interface import Engine
 from dudx.engines.taylor.taylor_engine import Taylor
@@ -60,17 +60,17 @@ def accelerate(solver: Any, engine: Engine | None = None, compile: bool = True) 
         solver.__dict__.pop(stood_in, None)
     what = f"This {type(solver).__name__}"
     if not isinstance(solver, SingleModelMixin):
-        runs_as_before(what, "an adapter there is only for solvers with one model")
+        warn_unaccelerated(what, "an adapter there is only for solvers with one model")
     elif isinstance(solver, GradientEnhancedMixin):
-        runs_as_before(what, "it differentiates its residuals again")
+        warn_unaccelerated(what, "it differentiates its residuals again")
     else:
         losses = _Losses(solver, engine or Taylor(), compile)
         solver._compute_condition_loss, solver.batch_evaluation_step = losses, losses.step
 
 
-#: In the place of a recorded equation that differentiates nothing.
+#: Marks an equation that differentiates nothing.
 _OF_VALUES = "of values"
-#: By the equation and the names of its points.
+#: An equation and the names of its points.
 Key = tuple[Any, tuple[str, ...]]
 
 
@@ -83,17 +83,17 @@ class _Losses:
     def __init__(self, solver: Any, engine: Engine, compile: bool):
         self.plain, self.plain_step = solver._compute_condition_loss, solver.batch_evaluation_step
         self.solver, self.engine, self.compile = solver, engine, compile
-        #: The solver's model, as one of points without names.
+        #: The solver's model as a network of points without names.
         self.network: Any = None
-        #: None where an equation is evaluated as before.
+        #: The recorded equations; None where an equation is evaluated by PINA.
         self.equations: dict[Key, Any] = {}
-        #: Of conditions that are met together, whether the network gives the same for all of them at once.
+        #: For conditions of one batch, whether one pass over all their points gives the same outputs.
         self.together: dict[tuple[Key, ...], bool] = {}
-        #: The outputs at their points, while a step lasts.
+        #: The outputs by condition, during a step.
         self.outputs: dict[Any, Tensor] = {}
 
     def step(self, batch: Any, batch_idx: int) -> Any:
-        """A solver's step over the conditions of a batch."""
+        """Replace a solver's step over the conditions of a batch."""
         try:
             if self._training():
                 self.outputs = self._outputs(batch)
@@ -126,13 +126,13 @@ class _Losses:
             except (ChangedEquationError, InputError) as why:
                 self.equations[key] = None
                 other = "it asks for other derivatives than when it was recorded"
-                runs_as_before(_named(equation), why if isinstance(why, InputError) else other)
+                warn_unaccelerated(_named(equation), why if isinstance(why, InputError) else other)
         return type(condition).evaluate(condition, batch, self.solver)
 
-    # -- conditions that look at values ---------------------------------------------------------------------------
+    # -- conditions that use values ---------------------------------------------------------------------------
 
     def _outputs(self, batch: Any) -> dict[Any, Tensor]:
-        """Of the conditions that look at values, the network's outputs at their points, from one pass."""
+        """Compute the network's outputs for all conditions that use values only, in one pass."""
         met, keys, columns = [], [], []
         for name, data in batch:
             condition = self.solver.problem.conditions[name]
@@ -152,20 +152,20 @@ class _Losses:
         return dict(zip(met, found, strict=True))
 
     def _same_at_once(self, columns: Sequence[Tensor]) -> bool:
-        """Whether outputs do not depend on which points are given together."""
+        """Check that outputs do not depend on which points are evaluated together."""
         try:
             network = self._network(columns[0])
             with sandboxed(network, 0):
                 network(torch.cat(columns))  # as it is called in training, which may not be possible
             separately = torch.cat([output_of(network, points) for points in columns])
-            must_agree([output_of(network, torch.cat(columns))], [separately], "its outputs")
+            check_agreement([output_of(network, torch.cat(columns))], [separately], "its outputs")
         except Exception:
             return False
         return True
 
     def _network(self, points: Tensor) -> Any:
         if self.network is None:
-            self.network = of_plain_points(self.solver.model, self.solver.problem.input_variables, points)
+            self.network = network_of_plain_points(self.solver.model, self.solver.problem.input_variables, points)
         return self.network
 
     # -- recording ------------------------------------------------------------------------------------------------
@@ -177,9 +177,9 @@ class _Losses:
 
     def _recorded(self, equation: Any, points: Any) -> Any:
         solver = self.solver
-        with torch.random.fork_rng():  # a look at the residual shall not change what the script draws next
+        with torch.random.fork_rng():  # so that the check does not change the script's random numbers
             try:
-                recording = Noted(solver.problem.input_variables)
+                recording = DerivativeRecorder(solver.problem.input_variables)
                 samples = points.detach().clone().requires_grad_(True)
                 outputs = solver.forward(samples)
                 with recording.instead_of_operators(outputs):
@@ -188,22 +188,22 @@ class _Losses:
                     raise InputError("it differentiates something that was computed from the outputs")
                 if recording.asked:
                     return self._best(equation, points, recording, theirs)
-            except Exception as why:  # whatever went wrong, the script goes on without us
-                runs_as_before(_named(equation), why)
+            except Exception as why:  # whatever went wrong, the script continues without dudx
+                warn_unaccelerated(_named(equation), why)
                 return None
             return self._of_values(equation, points, outputs, theirs)
 
     def _of_values(self, equation: Any, points: Any, outputs: Any, theirs: Any) -> Any:
-        """Nothing was seen to be differentiated; it may be all the same, by torch itself."""
+        """Handle an equation without recorded derivatives; it may differentiate by torch itself, which is checked."""
         try:
             given = _labelled(outputs.detach().as_subclass(Tensor), self.solver.problem)
-            must_agree([equation.residual(points.detach(), given, self.solver._params)], [theirs], "its residuals")
+            check_agreement([equation.residual(points.detach(), given, self.solver._params)], [theirs], "its residuals")
         except Exception:
             return None
         return _OF_VALUES
 
-    def _best(self, equation: Any, points: Any, recording: Noted, theirs: Any) -> Any:
-        """The equation as a whole if that can be done, else with the derivatives it was seen to ask for."""
+    def _best(self, equation: Any, points: Any, recording: DerivativeRecorder, theirs: Any) -> Any:
+        """Return the equation as one residual if possible, else with the derivatives that were recorded."""
         solver, problem = self.solver, self.solver.problem
         network = self._network(columns_in(points, problem.input_variables))
 
@@ -211,7 +211,7 @@ class _Losses:
             given = (problem, network, equation, solver._params, theirs, points.labels)
             return EquationOfFields(*given, engine, compile)
 
-        def with_derivatives(wanted: Sequence[Wanted]) -> Callable[[Engine, bool], Any]:
+        def with_derivatives(wanted: Sequence[Derivative]) -> Callable[[Engine, bool], Any]:
             return lambda engine, compile: EquationWithDerivatives(solver, network, equation, wanted, engine, compile)
 
         # Where columns are used without being extracted, all that were asked for are needed.
@@ -224,13 +224,13 @@ class _Losses:
         return self._checked(ways[-1], points, theirs)
 
     def _checked(self, way: Callable[[Engine, bool], Any], points: Any, theirs: Any) -> Any:
-        """The equation in this way, if that gives the residual it has by itself."""
+        """Make the equation in one way, and check its residual against PINA's."""
         slow = way(AD(), False)
-        must_agree([slow(points)], [theirs], "its residuals")
+        check_agreement([slow(points)], [theirs], "its residuals")
         slow.engine = slow.calibrated(self.engine, points)
         found = slow(points)  # an engine may lack a rule for something in the network
         if not self.engine.approximate:
-            must_agree([found], [theirs], "its residuals")
+            check_agreement([found], [theirs], "its residuals")
         made = way(slow.engine, self.compile)
         if self.compile and isinstance(made, EquationOfFields):
             with warnings.catch_warnings():

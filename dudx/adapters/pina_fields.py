@@ -1,7 +1,7 @@
-"""PINA's equations and operators on fields, so that derivatives, network and equation are compiled as a whole.
+"""Evaluate PINA's equations on fields, so that derivatives, network and equation are compiled as a whole.
 
-An equation is called with named fields in the place of its points and outputs. What PINA's operators are made of gets
-twins that know such fields. Equations that do something else with their points and outputs are not for this.
+An equation is called with named fields in place of its points and outputs. The functions that PINA's operators are made
+of are replaced by versions for such fields. Equations that use points and outputs in other ways are not supported.
 """
 # A checker takes the package for dudx.adapters.pina.
 # pyright: reportMissingImports=false, reportAttributeAccessIssue=false, reportCallIssue=false, reportArgumentType=false
@@ -18,8 +18,8 @@ from pina._src.core import operator as operators
 from pina._src.equation.base_equation import BaseEquation
 from torch import Tensor
 
-from dudx.adapters.named_fields import Named, columns_of
-from dudx.adapters.serving import with_parameters
+from dudx.adapters.fallback import with_named_parameters
+from dudx.adapters.named_fields import NamedFields, columns_of
 from dudx.engines.interface import Engine
 from dudx.residual.field import Field
 from dudx.residual.residual_function import Residual
@@ -47,15 +47,17 @@ class EquationOfFields:
         self.variables, self.outputs, self.labels = list(problem.input_variables), problem.output_variables, labels
         self.inputs = [f"x{j}" for j in range(len(self.variables))]
         names = [f"u{i}" for i in range(len(self.outputs))]
-        self.residual = Residual(with_parameters([*names, *self.inputs], self._of_fields), self.inputs, compile=compile)
+        self.residual = Residual(
+            with_named_parameters([*names, *self.inputs], self._of_fields), self.inputs, compile=compile
+        )
 
     def _of_fields(self, **fields: Field) -> tuple[Any, ...]:
-        points = Points(fields, self.variables, self.labels)
-        outputs = Named([fields[f"u{i}"] for i in range(len(self.outputs))], self.outputs)
+        points = NamedPoints(fields, self.variables, self.labels)
+        outputs = NamedFields([fields[f"u{i}"] for i in range(len(self.outputs))], self.outputs)
         return columns_of(self.equation.residual(points, outputs, self.params))
 
     def calibrated(self, engine: Engine, points: Any) -> Engine:
-        """The engine with its steps set for the network at these points."""
+        """Calibrate an engine for the network at these points."""
         columns = columns_in(points, self.variables)
         with _operators_on_fields():
             asked = self.residual.operators(columns)
@@ -75,20 +77,20 @@ class EquationOfFields:
 
 
 def columns_in(points: Any, variables: Sequence[str]) -> Tensor:
-    """As the network gets them: in the problem's order, which need not be that of the points."""
+    """The points as a tensor with columns in the problem's order, which may differ from that of the points."""
     columns, labels = points.detach().as_subclass(Tensor), points.labels
     return columns if labels == list(variables) else columns[:, [labels.index(name) for name in variables]]
 
 
-class Points(Named):
-    """Coordinates in the order of the points, which know along which input of the residual each of them is."""
+class NamedPoints(NamedFields):
+    """Named coordinates, which also map each name to the input of the residual."""
 
     def __init__(self, fields: dict[str, Field], variables: Sequence[str], labels: Sequence[str]):
         self.inputs = {label: f"x{variables.index(label)}" for label in labels}
         super().__init__([fields[self.inputs[label]] for label in labels], labels)
 
 
-# -- twins of PINA's functions, which leave everything to them that is not named fields --------------------------------
+# -- replacements of PINA's functions, which call the original for anything but named fields ------------------
 
 _scalar_grad, _scalar_laplacian, _check_values = (
     operators._scalar_grad, operators._scalar_laplacian, operators._check_values,
@@ -97,21 +99,21 @@ _to = BaseEquation.to
 
 
 def _gradient_of_field(output_: Any, input_: Any, d: Sequence[str]) -> Any:
-    if not isinstance(output_, Named):
+    if not isinstance(output_, NamedFields):
         return _scalar_grad(output_=output_, input_=input_, d=d)
     (field,) = output_.columns
-    return Named([field.d(input_.inputs[name]) for name in d], d)
+    return NamedFields([field.d(input_.inputs[name]) for name in d], d)
 
 
 def _laplacian_of_field(output_: Any, input_: Any, d: Sequence[str]) -> Any:
-    if not isinstance(output_, Named):
+    if not isinstance(output_, NamedFields):
         return _scalar_laplacian(output_=output_, input_=input_, d=d)
     (field,) = output_.columns
-    return Named([field.laplacian(*[input_.inputs[name] for name in d])], output_.labels)
+    return NamedFields([field.laplacian(*[input_.inputs[name] for name in d])], output_.labels)
 
 
 def _checked_names(output_: Any, input_: Any, components: Any, d: Any) -> tuple[list[str], list[str]]:
-    if not isinstance(output_, Named):
+    if not isinstance(output_, NamedFields):
         return _check_values(output_=output_, input_=input_, components=components, d=d)
     d, components = d or input_.labels, components or output_.labels
     d = d if isinstance(d, list) else [d]
@@ -122,18 +124,18 @@ def _checked_names(output_: Any, input_: Any, components: Any, d: Any) -> tuple[
 
 
 def _labelled(x: Any, labels: Any) -> Any:
-    if not isinstance(x, Named):
+    if not isinstance(x, NamedFields):
         return LabelTensor(x, labels)
-    return Named(x.columns, labels)
+    return NamedFields(x.columns, labels)
 
 
 def _sum(tensors: Sequence[Any]) -> Any:
-    if not isinstance(tensors[0], Named):
+    if not isinstance(tensors[0], NamedFields):
         return LabelTensor.summation(tensors)
     total = tensors[0]
     for one in tensors[1:]:
         total = total + one
-    return Named(total.columns, ["+".join(one.labels[0] for one in tensors)])
+    return NamedFields(total.columns, ["+".join(one.labels[0] for one in tensors)])
 
 
 _labelled.summation = _sum  # pyright: ignore[reportFunctionMemberAccess]

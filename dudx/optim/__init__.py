@@ -1,4 +1,4 @@
-"""Each sample's gradient of a residual, an optimizer that uses it, and one for those who want gradients only.
+"""Second-order optimizers for sums of squares of residuals, and the Jacobians they use.
 
 Example:
     >>> model, x = torch.nn.Linear(1, 1).double(), torch.rand(20, 1, dtype=torch.float64)

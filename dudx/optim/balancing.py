@@ -1,7 +1,7 @@
-"""Weights of a loss's terms, from the Jacobian's rows: a term counts the less the more it moves with the parameters.
+"""Automatic weights of the terms of a loss, from the rows of their Jacobians.
 
-A term's weight is one over the mean squared length of its rows, so that no term's curvature drowns the others'. It is
-smoothed over steps, in logarithms.
+A term's weight is one over the mean squared norm of its rows, so that no term's curvature dominates. It is smoothed
+geometrically over steps.
 """
 
 from __future__ import annotations
@@ -19,22 +19,22 @@ from dudx.optim.terms import LeastSquares
 
 
 class Balance:
-    """The weights of terms, one for each equation.
+    """Automatic weights of terms, one per equation.
 
     Args:
-        rate: how much of a new weight is taken over at each step, above 0 and up to 1.
-        by: "mean" of the squared row lengths, or "median", which outliers such as a singular corner do not move.
+        rate: the smoothing rate, above 0 and up to 1, where 1 uses the newest weight alone.
+        by: "mean" of the squared row norms, or "median", which is robust to outliers such as a singular corner.
     """
 
     def __init__(self, rate: float = 0.1, by: str = "mean"):
         if isinstance(rate, bool) or not isinstance(rate, int | float) or not 0 < rate <= 1:
             raise InputError(f"The rate of the weights is a number above 0, at most 1; got {rate!r}.")
         self.rate, self.by = float(rate), errors.one_of(by, ("mean", "median"), "by")
-        #: Smoothed mean squared row lengths, in the order of the equations; empty before the first step.
+        #: Smoothed mean squared row norms, in the order of the equations; empty before the first step.
         self.lengths = torch.zeros(0, dtype=torch.float64, device="cpu")
 
     def weights(self, terms: Sequence[LeastSquares], parameters: Sequence[Tensor]) -> list[list[float]]:
-        """The weight of each equation of each term, to be used with any optimizer; now and then is enough."""
+        """Compute the weight of each equation of each term, for any optimizer; not needed in every step."""
         parts = [term.linearized(parameters, None)[1] for term in terms]
         return self.of_rows(terms, parts, [None] * len(parts), lambda tensor: tensor)
 
@@ -45,7 +45,7 @@ class Balance:
         written: Sequence[Tensor | None],
         reduce: Reduce,
     ) -> list[list[float]]:
-        """The same for Jacobians that are known, in factors and perhaps also written out."""
+        """Compute the weights from known Jacobians, in factors and optionally as matrices."""
         found: Iterator[float] = iter(())
         lengths: list[Tensor] = []
         for term, part, rows in zip(terms, parts, written, strict=True):
@@ -60,7 +60,7 @@ class Balance:
         ]
 
     def update(self, squared_lengths: list[Tensor], reduce: Reduce) -> Tensor:
-        """Take the rows' squared lengths of each equation into account; the weights, one for each equation."""
+        """Update the smoothed norms with the squared row norms of each equation; return one weight per equation."""
         pairs = [
             torch.stack([rows.sum() if self.by == "mean" else rows.median() * len(rows), rows.new_tensor(len(rows))])
             for rows in squared_lengths

@@ -1,4 +1,4 @@
-"""The same step without a matrix: conjugate gradients with products by J and Jᵀ, for networks of many parameters."""
+"""The step of Levenberg and Marquardt by conjugate gradients with products by J and Jᵀ, for many parameters."""
 
 from __future__ import annotations
 
@@ -10,17 +10,17 @@ from torch import Tensor
 from dudx.gradients.jacobian_rows import Jacobian
 from dudx.optim.step_solvers import Reduce
 
-#: How much more the preconditioner is damped than the matrix. It is no good approximation of it: trusted fully it saves
-#: many iterations where damping is small and wastes as many where it is large; like this it helps or does no harm.
-_CAUTION = 100.0
+#: The damping of the preconditioner relative to that of the matrix. With equal damping, the preconditioner saves many
+#: iterations where damping is small and wastes as many where it is large; with more damping it never harms.
+_EXTRA_DAMPING = 100.0
 
 
-class Free:
+class MatrixFreeSolver:
     """(JᵀJ + λ) δ = g by preconditioned conjugate gradients; J stays in factors.
 
     A product with J or Jᵀ costs a product of matrices for each layer, a third of a gradient. The preconditioner is
-    Kronecker's: a weight's block of JᵀJ is taken for the product of the covariances of what enters it and of the
-    gradients that come back (as KFAC does, and here only to need fewer steps).
+    a Kronecker product per weight matrix: its block of JᵀJ is approximated by the covariances of its inputs and of the
+    gradients of its outputs, as in KFAC.
     """
 
     def __init__(
@@ -34,13 +34,13 @@ class Free:
         total = reduce(torch.stack([torch.stack(squares).sum(), r.new_tensor(float(len(r)))]))
         self.scale = total[0] / total[1].clamp(max=parts[0].shape[1])
         self.gradient = self.transposed(r)
-        self._preconditioner = Kronecker(self.parts, self.factors, reduce)
+        self._preconditioner = KroneckerPreconditioner(self.parts, self.factors, reduce)
         self._damping = torch.zeros_like(self.scale)
 
     def damp(self, damping: Tensor) -> bool:
         self._damping = damping
-        # Nor below what would make a step of rounding, in directions that no sample sees.
-        self._preconditioner.damp((_CAUTION * damping).clamp(min=1e-9 * float(self.scale)))
+        # Not smaller, or rounding would be amplified in directions that no sample determines.
+        self._preconditioner.damp((_EXTRA_DAMPING * damping).clamp(min=1e-9 * float(self.scale)))
         return True
 
     def times(self, delta: Tensor) -> Tensor:
@@ -69,8 +69,8 @@ class Free:
         return x
 
 
-class Kronecker:
-    """An approximate inverse of JᵀJ + λ, block by block; what is no weight matrix is taken by its diagonal."""
+class KroneckerPreconditioner:
+    """An approximate inverse of JᵀJ + λ, block by block: Kronecker products for weight matrices, else the diagonal."""
 
     def __init__(self, parts: Sequence[Jacobian], factors: Sequence[Tensor], reduce: Reduce):
         first = parts[0]

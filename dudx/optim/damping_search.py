@@ -1,4 +1,4 @@
-"""One step's search for a damping with which the loss falls."""
+"""The search, within one step, for a damping with which the loss falls."""
 
 from __future__ import annotations
 
@@ -10,18 +10,18 @@ import torch
 from torch import Tensor
 
 from dudx.gradients.rewind import Rewind
-from dudx.optim.step_solvers import Normal, Reduce, Solver
+from dudx.optim.step_solvers import NormalSolver, Reduce, StepSolver
 from dudx.optim.terms import LeastSquares
 
-#: How far along a step the residuals are looked at for their curvature, and how long its correction may be.
-_LOOK, _LONGEST = 0.1, 0.75
+#: The fraction of a step over which the residuals' curvature is measured, and the largest relative correction by it.
+_PROBE, _LONGEST = 0.1, 0.75
 #: A step is taken if the loss falls by at least this share of what was predicted.
 _GAIN = 1e-4
 
 
 @dataclass(frozen=True)
 class Step:
-    """What happened in a step: the loss before and after it (equal if none was found), and how it was found."""
+    """Record of a step: the loss before and after it (equal if no step was accepted), and how it was found."""
 
     loss: float
     new_loss: float
@@ -35,9 +35,10 @@ class Step:
 
 @dataclass
 class Damping:
-    """How much is added to the matrix, relative to its mean eigenvalue: less after good steps, more after bad ones.
+    """The damping relative to the matrix's mean eigenvalue: decreased after good steps, increased after bad ones.
 
-    Nielsen's rule: by at most five after a step that did what was predicted, and by 2, 4, 8, … while steps fail.
+    Nielsen's rule: divided by up to 5 after a step that agrees with the prediction, multiplied by 2, 4, 8, … while
+    steps fail.
     """
 
     value: float
@@ -46,27 +47,27 @@ class Damping:
     growth: float = 2.0
 
     def worked(self, gain: float) -> None:
-        """After a step, by what share of its prediction it lowered the loss."""
+        """Update after an accepted step; `gain` is the ratio of the actual to the predicted decrease."""
         self.growth = 2.0
         if self.adapt:
             self.value = max(self.floor, self.value * max(0.2, 1 - (2 * min(gain, 1.0) - 1) ** 3))
 
     def failed(self) -> None:
-        """After a step that is not taken."""
+        """Update after a rejected step."""
         if self.adapt:
             self.value *= self.growth
             self.growth *= 2
 
     def not_positive(self) -> None:
-        """Where rounding makes the matrix indefinite, which no smaller damping mends from here on."""
+        """Update where rounding makes the matrix indefinite: smaller dampings fail from here on."""
         self.floor = self.value = 10 * max(self.value, self.floor)
 
 
-class Memory:
-    """What is kept of past batches, where each step has new ones.
+class BatchMemory:
+    """Information kept of past batches, where each step has new points.
 
-    With the normal matrix, their quadratic models seen from where we are: recursive least squares with a factor of
-    forgetting. Without it, the last step: the next one is damped towards a share of that instead of towards none
+    With the normal matrix, the quadratic models of past batches at the current parameters: recursive least squares with
+    a forgetting factor. Without it, the last step: the next one is damped towards a share of it instead of zero
     (Goldshlager, Abrahamsen and Lin, 2024, call it SPRING).
     """
 
@@ -74,22 +75,22 @@ class Memory:
         self.share = share
         #: Matrix and gradient.
         self.past: tuple[Tensor, Tensor] | None = None
-        #: The share of the last step.
+        #: The last step times the share.
         self.carried: Tensor | None = None
 
     def forget(self) -> None:
-        """After a step that failed: what is remembered may be what misleads."""
+        """Discard everything after a failed step, which the memory may have caused."""
         self.past = self.carried = None
 
     def change(self, delta: Tensor) -> float:
-        """How much half the past batches' squares change with a step."""
+        """The change of half the sum of squares of past batches with a step."""
         return 0.0 if self.past is None else float(delta.dot(self.past[1] + 0.5 * (self.past[0] @ delta)))
 
-    def keep(self, solver: Solver, delta: Tensor) -> None:
-        """Take over a share of a model, which has the past in it, as seen from where a step has led; or of the step."""
+    def keep(self, solver: StepSolver, delta: Tensor) -> None:
+        """Keep a share of the quadratic model, which includes the past, at the new parameters; or of the step."""
         if not self.share:
             return
-        if not isinstance(solver, Normal):
+        if not isinstance(solver, NormalSolver):
             self.past, self.carried = None, self.share * delta
             return
         self.carried = None
@@ -100,21 +101,21 @@ class Memory:
 
 
 @dataclass
-class Search:
-    """What a step is looked for with; `move` sets the parameters to a vector."""
+class StepSearch:
+    """Search for a step that decreases the loss; `move` sets the parameters to a vector."""
 
     terms: Sequence[LeastSquares]
     rewind: Rewind
     residuals: Tensor
     factors: Tensor
-    solver: Solver
+    solver: StepSolver
     start: Tensor
     move: Callable[[Tensor], None]
     reduce: Reduce
     acceleration: bool
 
-    def run(self, damping: Damping, memory: Memory, tries: int) -> Step:
-        """Leave the parameters where the loss is smaller, or where they were."""
+    def run(self, damping: Damping, memory: BatchMemory, tries: int) -> Step:
+        """Move the parameters to a smaller loss, or leave them unchanged."""
         loss = self._squares(self.residuals)
         delta: Tensor | None = None
         predicted, accelerated, length = 0.0, False, 1.0
@@ -141,8 +142,8 @@ class Search:
         memory.forget()
         return Step(loss, loss, damping.value, tries, False, False)
 
-    def _direction(self, memory: Memory) -> tuple[Tensor, float, bool]:
-        """A step, by how much half the squares should fall with it, and whether it is bent."""
+    def _direction(self, memory: BatchMemory) -> tuple[Tensor, float, bool]:
+        """A step, the predicted decrease of half the sum of squares, and whether it has a second-order correction."""
         solver, r, carried = self.solver, self.residuals, memory.carried
         if carried is None:
             delta = -solver.solve(r, solver.gradient)
@@ -154,13 +155,13 @@ class Search:
         predicted = -float(squares[0] + 0.5 * squares[1]) - memory.change(delta)
         if not self.acceleration:
             return delta, predicted, False
-        bend = 2 / _LOOK * ((self._residuals_after(_LOOK * delta) - r) / _LOOK - moved)
+        bend = 2 / _PROBE * ((self._residuals_after(_PROBE * delta) - r) / _PROBE - moved)
         extra = -0.5 * solver.solve(bend, solver.transposed(bend))
         fits = bool(extra.isfinite().all()) and 2 * float(extra.norm()) < _LONGEST * float(delta.norm())
         return (delta + extra if fits else delta), predicted, fits
 
     def _residuals_after(self, delta: Tensor) -> Tensor:
-        """The weighted residuals a step away, with the random numbers of those at the start."""
+        """The weighted residuals after a step, with the same random numbers as before it."""
         self.move(self.start + delta)
         self.rewind()
         return self.factors * torch.cat([value.double() for term in self.terms for value in term.values()])

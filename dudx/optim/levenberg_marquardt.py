@@ -1,4 +1,4 @@
-"""Levenberg and Marquardt's method for sums of squares of residuals."""
+"""The Levenberg-Marquardt method for sums of squares of residuals."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ from dudx import errors
 from dudx.errors import InputError, ModelError
 from dudx.gradients.rewind import Rewind
 from dudx.optim.balancing import Balance
-from dudx.optim.conjugate_gradients import Free
-from dudx.optim.damping_search import Damping, Memory, Search, Step
-from dudx.optim.step_solvers import Kernel, Normal, Reduce, Solver, Workspace
-from dudx.optim.terms import LeastSquares, as_terms, tamed
+from dudx.optim.conjugate_gradients import MatrixFreeSolver
+from dudx.optim.damping_search import BatchMemory, Damping, Step, StepSearch
+from dudx.optim.step_solvers import KernelSolver, NormalSolver, Reduce, StepSolver, Workspace
+from dudx.optim.terms import LeastSquares, as_terms, taming_factors
 from dudx.residual.jacobian import checked_parameters
 
 
 class LevenbergMarquardt:
-    """Steps -(JᵀJ + λ)⁻¹ Jᵀr for residuals r with Jacobian J, which converge where first-order methods creep.
+    """Levenberg-Marquardt method: steps -(JᵀJ + λ)⁻¹ Jᵀr for residuals r with Jacobian J.
 
     ```python
     optimizer = dudx.optim.LevenbergMarquardt(model.parameters())
@@ -91,7 +91,7 @@ class LevenbergMarquardt:
         if reduce is not None and solver == "kernel":
             raise InputError("A kernel pairs samples, which processes do not share; use solver='normal' or 'free'.")
         self.solver, self.dense, self.tries = solver, dense, tries
-        self._memory = Memory(float(memory))
+        self._memory = BatchMemory(float(memory))
         self.acceleration = acceleration if acceleration is None else bool(acceleration)
         self.iterations, self.tolerance = iterations, errors.positive_step(tolerance, "tolerance")
         self.balance = Balance() if balance is None else balance
@@ -117,19 +117,19 @@ class LevenbergMarquardt:
             raise ModelError(
                 "The residuals are not finite where the step starts; look at the network's initial values and points."
             )
-        bent = not isinstance(solver, Free) if self.acceleration is None else self.acceleration
-        search = Search(given, rewind, r, factors, solver, self._vector(), self._assign, self._reduce, bent)
+        bent = not isinstance(solver, MatrixFreeSolver) if self.acceleration is None else self.acceleration
+        search = StepSearch(given, rewind, r, factors, solver, self._vector(), self._assign, self._reduce, bent)
         found = search.run(self._damping, self._memory, self.tries)
         self.last = replace(found, weights=tuple(tuple(of_term) for of_term in weights))
         return found.loss
 
     @property
     def damping(self) -> float:
-        """The present damping, relative to the mean eigenvalue."""
+        """The current damping, relative to the mean eigenvalue of JᵀJ."""
         return self._damping.value
 
-    def _linearized(self, terms: Sequence[LeastSquares]) -> tuple[Tensor, Tensor, list[list[float]], Solver]:
-        """Weighted residuals, the factors that weight them, the weights and the linear algebra of this step."""
+    def _linearized(self, terms: Sequence[LeastSquares]) -> tuple[Tensor, Tensor, list[list[float]], StepSolver]:
+        """Return weighted residuals, their factors, the weights of the terms, and the solver of this step."""
         # In case they are multiplied as they are, factors are of double precision.
         large = self.solver == "free" or (self.solver == "auto" and sum(self._sizes) > self.dense)
         pairs = [term.linearized(self.parameters, torch.float64 if large else None) for term in terms]
@@ -150,27 +150,27 @@ class LevenbergMarquardt:
         ]
         r = torch.cat(values) * torch.cat(factors)
         if j is None:
-            solver = Free(parts, factors, r, self._reduce, self.iterations, self.tolerance)
+            solver = MatrixFreeSolver(parts, factors, r, self._reduce, self.iterations, self.tolerance)
         else:
             j.mul_(torch.cat(factors)[:, None])
             if kind == "kernel":
-                solver = Kernel(j, r, self._workspace)
+                solver = KernelSolver(j, r, self._workspace)
             else:
-                solver = Normal(j, r, self._workspace, self._reduce, self._memory.past)
+                solver = NormalSolver(j, r, self._workspace, self._reduce, self._memory.past)
         return r, torch.cat(factors), weights, solver
 
     def _tamed(self, term: LeastSquares, r: Tensor, samples: int) -> Tensor:
-        """What each residual of a term is multiplied by: 1 unless the term is to be tamed."""
+        """Factors of a term's residuals: 1 unless large residuals are to count linearly."""
         if not getattr(term, "tame", False):
             return torch.ones_like(r)
         found = []
         for equation in r.split(samples):
             total = self._reduce(torch.stack([equation.abs().sum(), equation.new_tensor(float(samples))]))
-            found.append(tamed(equation, total[0] / total[1]))
+            found.append(taming_factors(equation, total[0] / total[1]))
         return torch.cat(found)
 
     def form(self, samples: int) -> str:
-        """Which of the three forms a step with so many samples takes: "normal", "kernel" or "free"."""
+        """Choose the solver for a number of samples: "normal", "kernel" or "free"."""
         if self.solver != "auto":
             return self.solver
         if sum(self._sizes) > self.dense:
@@ -191,7 +191,7 @@ class LevenbergMarquardt:
     # -- checkpoints ---------------------------------------------------------------------------------------------
 
     def state_dict(self) -> dict[str, Any]:
-        """Plain numbers and tensors, with which training goes on as if it had not been interrupted."""
+        """Return numbers and tensors from which `load_state_dict` resumes exactly."""
         return {
             "damping": self._damping.value,
             "floor": self._damping.floor,
@@ -202,7 +202,7 @@ class LevenbergMarquardt:
         }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Go on from a state that `state_dict` gave."""
+        """Resume from a state of `state_dict`."""
         wanted = {"damping", "floor", "growth", "lengths", "past", "carried"}
         if not isinstance(state, Mapping) or set(state) != wanted:
             got = sorted(state) if isinstance(state, Mapping) else type(state).__name__

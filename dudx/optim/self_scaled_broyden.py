@@ -1,4 +1,4 @@
-"""A quasi-Newton method of Broyden's family that scales itself."""
+"""A self-scaled quasi-Newton method of Broyden's family."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from torch import Tensor
 from dudx.backend.line_search import strong_wolfe
 from dudx.errors import InputError, whole_number
 
-#: A change of the gradient along a step that is no larger than this share of the two's lengths says nothing.
+#: A step is not used for an update if sᵀy is below this share of |s| |y|.
 _CURVATURE = 1e-10
 
 
 class SelfScaledBroyden(torch.optim.Optimizer):
-    """Learns the inverse Hessian of the whole loss from the gradients along its way, as BFGS does, and rescales it.
+    """Self-scaled Broyden method: a quasi-Newton method like BFGS that also rescales its inverse Hessian.
 
-    For losses of small networks in double precision whose points stay for a while: the matrix has a row for each
+    For small networks in double precision whose points stay fixed for many steps: the matrix is dense, with one row per
     parameter. Which member of Broyden's family a step belongs to, and the scale, are chosen by Al-Baali's rules, as
     Urbán, Stefanou and Pons (2025) do for physics-informed networks.
 
@@ -34,9 +34,9 @@ class SelfScaledBroyden(torch.optim.Optimizer):
     ```
 
     Args:
-        params: of the network.
-        lr: the length that a line search begins with.
-        max_iter: steps in one call of `step`.
+        params: the parameters of the network.
+        lr: the initial step length of the line search.
+        max_iter: the number of steps per call of `step`.
 
     Example:
         >>> x = torch.nn.Parameter(torch.tensor([-1.2, 1.0], dtype=torch.float64))
@@ -63,10 +63,10 @@ class SelfScaledBroyden(torch.optim.Optimizer):
 
     @torch.no_grad()
     def step(self, closure: Callable[[], Any]) -> Any:  # type: ignore[override]
-        """Up to `max_iter` steps; the loss before them.
+        """Take up to `max_iter` steps; return the loss before them.
 
         Args:
-            closure: computes the loss of the same points and leaves its gradient in the parameters.
+            closure: computes the loss at fixed points and leaves its gradient in the parameters.
         """
         group, memory = self.param_groups[0], self.state[self._parameters[0]]
         enabled = torch.enable_grad()(closure)
@@ -116,7 +116,7 @@ class SelfScaledBroyden(torch.optim.Optimizer):
 
 
 def updated(inverse: Tensor | None, s: Tensor, y: Tensor, gradient: Tensor, length: float) -> Tensor | None:
-    """The inverse Hessian after a step s along which the gradient has changed by y, in place.
+    """Update the inverse Hessian, in place, after a step s along which the gradient has changed by y.
 
     With H y = inverse · y, the update is (H - H y yᵀ H / yᵀHy + φ v vᵀ) / τ + s sᵀ / yᵀs, which maps y to s.
 

@@ -1,6 +1,7 @@
 """The damped least-squares problem of one step, min ‖J δ + r‖² + λ ‖δ‖², in three equivalent forms.
 
-`Normal` factorises JᵀJ + λ (P × P), `Kernel` JJᵀ + λ (N × N) where samples are fewer; `conjugate.Free` multiplies only.
+`NormalSolver` factorises JᵀJ + λ (P × P), `KernelSolver` JJᵀ + λ (N × N) where samples are fewer, and
+`conjugate_gradients.MatrixFreeSolver` only multiplies by J and Jᵀ.
 """
 
 from __future__ import annotations
@@ -12,20 +13,20 @@ from typing import Protocol
 import torch
 from torch import Tensor
 
-#: Sums a tensor over all processes; itself where there is one.
+#: Sums a tensor over all processes; the identity with one process.
 Reduce = Callable[[Tensor], Tensor]
 
 
-class Solver(Protocol):
-    """One step's linear algebra; all vectors are of double precision."""
+class StepSolver(Protocol):
+    """The linear algebra of one step; all vectors are in double precision."""
 
-    #: Jᵀ r, summed over processes, with what is remembered of earlier batches.
+    #: Jᵀ r, summed over processes, plus the gradients kept of earlier batches.
     gradient: Tensor
-    #: What damping is relative to: the mean of the matrix's eigenvalues that are not zero.
+    #: The unit of damping: the mean of the matrix's eigenvalues that are not zero.
     scale: Tensor
 
     def damp(self, damping: Tensor) -> bool:
-        """Prepare for solutions with λ = damping; False where the matrix is not positive enough for it."""
+        """Prepare for solutions with λ = damping; return False if the matrix is not positive definite."""
         ...
 
     def solve(self, target: Tensor, gradient: Tensor) -> Tensor:
@@ -33,7 +34,7 @@ class Solver(Protocol):
         ...
 
     def times(self, delta: Tensor) -> Tensor:
-        """J δ of this process's samples."""
+        """J δ for the samples of this process."""
         ...
 
     def transposed(self, target: Tensor) -> Tensor:
@@ -42,13 +43,13 @@ class Solver(Protocol):
 
 
 class Workspace:
-    """Memory that is used again at each step: large tensors are slow to get anew."""
+    """Matrices that are reused in each step, as large tensors are slow to allocate."""
 
     def __init__(self) -> None:
         self._tensors: dict[str, Tensor] = {}
 
     def __call__(self, name: str, rows: int, columns: int, device: torch.device) -> Tensor:
-        """A matrix with anything in it."""
+        """Return an uninitialised matrix."""
         kept = self._tensors.get(name)
         if kept is None or kept.shape != (rows, columns) or kept.device != device:
             kept = self._tensors[name] = torch.empty(rows, columns, dtype=torch.float64, device=device)
@@ -56,7 +57,7 @@ class Workspace:
 
 
 def gram(matrix: Tensor, out: Tensor, blocks: int = 6) -> Tensor:
-    """The lower triangle of A Aᵀ: torch has no product that stops at the diagonal, so it is done in shorter blocks."""
+    """The lower triangle of A Aᵀ, in blocks, as torch has no product that stops at the diagonal."""
     n = len(matrix)
     size = max(1, math.ceil(n / blocks))
     for start in range(0, n, size):
@@ -65,8 +66,8 @@ def gram(matrix: Tensor, out: Tensor, blocks: int = 6) -> Tensor:
     return out
 
 
-def mirrored(lower: Tensor, blocks: int = 6) -> Tensor:
-    """A symmetric matrix from its lower triangle, in place."""
+def symmetric_from_lower(lower: Tensor, blocks: int = 6) -> Tensor:
+    """Complete a symmetric matrix from its lower triangle, in place."""
     size = max(1, math.ceil(len(lower) / blocks))
     for start in range(0, len(lower), size):
         stop = start + size
@@ -76,8 +77,8 @@ def mirrored(lower: Tensor, blocks: int = 6) -> Tensor:
     return lower
 
 
-class _Factorised:
-    """A symmetric matrix, given by its lower triangle, its diagonal moved by the damping, and its Cholesky factor."""
+class _CholeskyFactor:
+    """The Cholesky factor of a symmetric matrix, given by its lower triangle, plus the damping."""
 
     def __init__(self, matrix: Tensor):
         self.matrix, self.diagonal = matrix, matrix.diagonal().clone()
@@ -95,8 +96,8 @@ class _Factorised:
         return torch.linalg.solve_triangular(self._factor.mT, half, upper=True).squeeze(1)
 
 
-class Normal:
-    """By the normal matrix, to which the matrices of other processes and earlier batches can be added."""
+class NormalSolver:
+    """Solve with the normal matrix, to which those of other processes and earlier batches can be added."""
 
     def __init__(
         self, j: Tensor, r: Tensor, workspace: Workspace, reduce: Reduce, past: tuple[Tensor, Tensor] | None = None
@@ -107,7 +108,7 @@ class Normal:
         if past is not None:
             matrix.add_(past[0])
             self.gradient = self.gradient + past[1]
-        self._factorised = _Factorised(matrix)
+        self._factorised = _CholeskyFactor(matrix)
         rows = reduce(torch.tensor(float(len(j)), dtype=j.dtype, device=j.device))
         self.scale = self._factorised.diagonal.sum() / rows.clamp(max=j.shape[1])
         self.damp, self._solve = self._factorised.damp, self._factorised.solve
@@ -123,15 +124,15 @@ class Normal:
 
     def matrix(self) -> Tensor:
         """The whole normal matrix, undamped."""
-        return mirrored(self._factorised.matrix)
+        return symmetric_from_lower(self._factorised.matrix)
 
 
-class Kernel:
-    """By the samples' kernel: the same step, since (JᵀJ + λ)⁻¹ Jᵀ = Jᵀ (JJᵀ + λ)⁻¹."""
+class KernelSolver:
+    """Solve with the samples' kernel matrix JJᵀ, since (JᵀJ + λ)⁻¹ Jᵀ = Jᵀ (JJᵀ + λ)⁻¹."""
 
     def __init__(self, j: Tensor, r: Tensor, workspace: Workspace):
         self.j = j
-        self._factorised = _Factorised(gram(j, workspace("kernel", len(j), len(j), j.device)))
+        self._factorised = _CholeskyFactor(gram(j, workspace("kernel", len(j), len(j), j.device)))
         self.gradient = self.transposed(r)
         self.scale = self._factorised.diagonal.sum() / min(j.shape)
         self.damp = self._factorised.damp

@@ -1,4 +1,4 @@
-"""The terms of a loss: residuals that can be evaluated, and linearised in the parameters."""
+"""Terms of a loss: residuals that can be evaluated, and linearised in the parameters."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ from dudx.residual.residual_function import Residual
 
 @runtime_checkable
 class LeastSquares(Protocol):
-    """What the optimizer needs of a term; `Term` is one, and so may be an object of your own."""
+    """The interface of a term for the optimizer: `Term`, `FunctionTerm`, or a class of your own."""
 
-    #: How much its mean square counts; None leaves it to the optimizer.
+    #: The weight of its mean square; None lets the optimizer choose it.
     weight: float | None
 
     def generators(self) -> Sequence[torch.Generator]:
-        """Where random numbers are drawn from: they are the same again in all that one step compares."""
+        """Random generators, which one step rewinds so that all its evaluations draw the same numbers."""
         ...
 
     def values(self) -> Sequence[Tensor]:
@@ -40,18 +40,18 @@ class LeastSquares(Protocol):
 
 
 class Term:
-    """An equation that is to hold at some points: its mean square, times a weight, is a part of the loss.
+    """The weighted mean square of a residual at some points, as a part of the loss.
 
     Args:
         residual: the equation, or several of them.
         model: the network.
         x: the points, (B, d).
         engine: how derivatives in the inputs are computed.
-        weight: how much its mean square counts; None lets the optimizer balance it against the others.
-        data: what the residual takes with each call, `data={"g": values}`.
+        weight: the weight of the mean square; None lets the optimizer balance it against the others.
+        data: data of the residual, `data={"g": values}`.
         generators: random generators that the residual's function draws from, beside the engine's and torch's own.
-        tame: let residuals far above their mean count by their size rather than by their square, as those near a
-            corner do where the solution is singular: they are large whatever the network does.
+        tame: count residuals far above their mean linearly rather than quadratically, such as those near a singular
+            corner, which are large whatever the network does.
     """
 
     def __init__(
@@ -84,7 +84,7 @@ class Term:
 
 
 class FunctionTerm:
-    """The same for any function of the parameters that returns one number for each sample, (B,) or (B, 1)."""
+    """The weighted mean square of any function of the parameters that returns one number per sample, (B,) or (B, 1)."""
 
     def __init__(self, function: Function, weight: float | None = 1.0):
         self.function, self.weight = function, checked_weight(weight)
@@ -104,7 +104,7 @@ class FunctionTerm:
 
 
 def as_terms(terms: object) -> list[LeastSquares]:
-    """A list of terms, functions among them wrapped."""
+    """Return a list of terms, with functions wrapped as `FunctionTerm`."""
     given = [terms] if callable(terms) or isinstance(terms, LeastSquares) else terms
     if not isinstance(given, Sequence) or not given:
         raise InputError("A step takes a list of terms, such as [dudx.optim.Term(residual, model, x, engine)].")
@@ -121,13 +121,13 @@ def as_terms(terms: object) -> list[LeastSquares]:
     return made
 
 
-def tamed(residuals: Tensor, mean: Tensor) -> Tensor:
-    """What residuals (N,) are multiplied by so that large ones count by their size; `mean` is that of their sizes."""
+def taming_factors(residuals: Tensor, mean: Tensor) -> Tensor:
+    """Factors (N,) with which large residuals count linearly; `mean` is the mean of their absolute values."""
     return 1 / (0.5 + 0.5 * residuals.abs() / mean.clamp(min=1e-300))
 
 
 def checked_weight(weight: object) -> float | None:
-    """A positive number or None."""
+    """Return a positive number or None; raise `InputError` for anything else."""
     if weight is None:
         return None
     if isinstance(weight, bool) or not isinstance(weight, int | float) or not 0 < weight < math.inf:

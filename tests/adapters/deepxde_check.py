@@ -14,7 +14,7 @@ from deepxde_models import dde
 
 import dudx
 import dudx.adapters.deepxde as faster
-from dudx.adapters.serving import AdapterWarning
+from dudx.adapters.fallback import AdapterWarning
 
 torch.set_num_threads(1)
 

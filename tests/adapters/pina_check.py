@@ -16,8 +16,8 @@ from pina_problems import SOLVERS
 
 import dudx
 import dudx.adapters.pina as faster
+from dudx.adapters.fallback import AdapterWarning
 from dudx.adapters.pina_fields import EquationOfFields
-from dudx.adapters.serving import AdapterWarning
 
 torch.set_num_threads(1)
 

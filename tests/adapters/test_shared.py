@@ -4,10 +4,10 @@ import pytest
 import torch
 
 from dudx import AD, Residual, Taylor
-from dudx.adapters.labelled_points import Labelled, LabelledNetwork, of_plain_points
-from dudx.adapters.named_fields import Named, columns_of
-from dudx.adapters.output_columns import Columns, beside, fields_of
-from dudx.adapters.serving import AdapterWarning, must_agree, runs_as_before, with_parameters
+from dudx.adapters.fallback import AdapterWarning, check_agreement, warn_unaccelerated, with_named_parameters
+from dudx.adapters.labelled_points import LabelledNetwork, LabelledPoints, network_of_plain_points
+from dudx.adapters.named_fields import NamedFields, columns_of
+from dudx.adapters.output_columns import FieldColumns, fields_of, joined_fields
 from dudx.errors import InputError
 
 X = torch.linspace(0.1, 1, 20, dtype=torch.float64).reshape(10, 2)
@@ -19,7 +19,7 @@ def network(x):
 
 def of_columns(function):
     """A residual of both outputs side by side."""
-    return Residual(with_parameters(["u", "v"], lambda u, v: function(Columns([u, v]))), inputs=("x", "y"))
+    return Residual(with_named_parameters(["u", "v"], lambda u, v: function(FieldColumns([u, v]))), inputs=("x", "y"))
 
 
 @pytest.mark.parametrize("engine", [AD(), Taylor()])
@@ -47,7 +47,7 @@ def test_columns_refuse_branches():
 
 
 def test_one_field_stays_a_field():
-    residual = Residual(with_parameters(["u"], lambda u: beside([u])[:, 0:1].xx), inputs=("x", "y"))
+    residual = Residual(with_named_parameters(["u"], lambda u: joined_fields([u])[:, 0:1].xx), inputs=("x", "y"))
     torch.testing.assert_close(residual(lambda x: x[:, :1] ** 3, X, Taylor()), 6 * X[:, :1])
 
 
@@ -67,13 +67,13 @@ def test_a_network_may_ask_for_columns_by_name(engine, compile):
 
 def test_only_networks_that_ask_for_names_get_them():
     plain = torch.nn.Linear(2, 1).double()
-    assert of_plain_points(plain, ["x", "y"], X) is plain
-    assert isinstance(of_plain_points(Hard(), ["x", "y"], X), LabelledNetwork)
+    assert network_of_plain_points(plain, ["x", "y"], X) is plain
+    assert isinstance(network_of_plain_points(Hard(), ["x", "y"], X), LabelledNetwork)
 
 
 def of_named(function, compile=False):
     """A residual of both outputs by name."""
-    of_fields = with_parameters(["u", "v"], lambda u, v: columns_of(function(Named([u, v], ["u", "v"]))))
+    of_fields = with_named_parameters(["u", "v"], lambda u, v: columns_of(function(NamedFields([u, v], ["u", "v"]))))
     return Residual(of_fields, inputs=("x", "y"), compile=compile)
 
 
@@ -100,7 +100,7 @@ def test_named_fields_stay_symbolic():
 
     def laplace(y):
         (u,) = y.extract("u").columns
-        return Named([u.d("x", "x")], ["a"]) - 0.5 * Named([u.d("y", "y")], ["b"])
+        return NamedFields([u.d("x", "x")], ["a"]) - 0.5 * NamedFields([u.d("y", "y")], ["b"])
 
     assert len(of_named(laplace).operators(X)) == 1
     (found,) = of_named(laplace)(network, X, Taylor())
@@ -114,21 +114,21 @@ def test_named_fields_refuse_branches():
 
 def test_an_unknown_column_is_an_error():
     with pytest.raises(ValueError, match="z"):
-        Labelled(X, ["x", "y"]).extract("z")
+        LabelledPoints(X, ["x", "y"]).extract("z")
 
 
 def test_disagreement_is_noticed():
-    must_agree([X], [X.clone()], "residuals")
+    check_agreement([X], [X.clone()], "residuals")
     with pytest.raises(InputError, match="differ"):
-        must_agree([X + 1e-6], [X], "residuals")
+        check_agreement([X + 1e-6], [X], "residuals")
     with pytest.raises(InputError, match="differ"):
-        must_agree([X * float("nan")], [X], "residuals")
+        check_agreement([X * float("nan")], [X], "residuals")
     with pytest.raises(InputError, match="shape"):
-        must_agree([X[:, :1]], [X], "residuals")
+        check_agreement([X[:, :1]], [X], "residuals")
     with pytest.raises(InputError, match="recorded there are 0"):
-        must_agree([], [X], "residuals")
+        check_agreement([], [X], "residuals")
 
 
 def test_the_sentence_names_the_reason():
     with pytest.warns(AdapterWarning, match=r"^This runs as before, without dudx: there is a reason\.$"):
-        runs_as_before("This", InputError("there is a reason."))
+        warn_unaccelerated("This", InputError("there is a reason."))

@@ -62,7 +62,7 @@ def test_kernel_and_free_steps_are_the_normal_one(counts, acceleration):
 
 def missing(damping, preconditioned, seed):
     """What share of the quadratic model's decrease a few iterations do not reach; it is what they minimise."""
-    from dudx.optim.conjugate_gradients import Free
+    from dudx.optim.conjugate_gradients import MatrixFreeSolver
 
     model = mlp(width=16, seed=seed)
     solved(LevenbergMarquardt(model.parameters()), model, dudx.Taylor(), 10, seed=seed)
@@ -70,7 +70,7 @@ def missing(damping, preconditioned, seed):
     pairs = [term.linearized(list(model.parameters()), torch.float64) for term in terms]
     factors = [torch.full((len(r),), math.sqrt(w / len(r))).double() for (r, _), w in zip(pairs, (1, 100), strict=True)]
     r = torch.cat([f * values for f, (values, _) in zip(factors, pairs, strict=True)])
-    solver = Free([part for _, part in pairs], factors, r, lambda t: t, 12, 1e-14)
+    solver = MatrixFreeSolver([part for _, part in pairs], factors, r, lambda t: t, 12, 1e-14)
     solver.damp(damping * solver.scale)
     if not preconditioned:
         solver._preconditioner = lambda v: v

@@ -1,4 +1,4 @@
-"""What every adapter does: serve an equation by a residual where that can be trusted, and say so where it cannot."""
+"""Checks that a script computes the same with dudx, and the warning where it runs without."""
 
 from __future__ import annotations
 
@@ -14,17 +14,17 @@ from dudx.errors import InputError, first_line
 
 
 class AdapterWarning(UserWarning):
-    """A script, or one equation of it, runs as it did before; the sentence says why."""
+    """A script, or one equation of it, runs without dudx; the message says why."""
 
 
-def runs_as_before(what: str, reason: BaseException | str) -> None:
-    """Say in one sentence that, and why, nothing is accelerated."""
+def warn_unaccelerated(what: str, reason: BaseException | str) -> None:
+    """Warn in one sentence that nothing is accelerated, and why."""
     why = reason if isinstance(reason, str) else first_line(reason)
     warnings.warn(f"{what} runs as before, without dudx: {why.rstrip('.')}.", AdapterWarning, stacklevel=3)
 
 
-def with_parameters(names: Sequence[str], function: Callable[..., Any]) -> Callable[..., Any]:
-    """The function with parameters of these names, as `Residual` looks for them; it is called with keywords."""
+def with_named_parameters(names: Sequence[str], function: Callable[..., Any]) -> Callable[..., Any]:
+    """Give a function that takes keywords a signature with these names, from which `Residual` reads them."""
 
     def named(**given: Any) -> Any:
         return function(**given)
@@ -34,12 +34,12 @@ def with_parameters(names: Sequence[str], function: Callable[..., Any]) -> Calla
     return named
 
 
-#: How far the same number may be off when it is computed in another way, by the number format.
+#: Relative tolerance between two ways to compute the same number, by its format.
 _TOLERANCE = {torch.float64: 1e-9, torch.float32: 1e-3}
 
 
-def must_agree(ours: Sequence[Tensor], theirs: Sequence[Tensor], what: str) -> None:
-    """Raise `InputError` where what dudx computes is not what the script computes by itself."""
+def check_agreement(ours: Sequence[Tensor], theirs: Sequence[Tensor], what: str) -> None:
+    """Raise `InputError` where dudx and the script compute different values."""
     if len(ours) != len(theirs):
         raise InputError(f"{what} are {len(theirs)}, and recorded there are {len(ours)}.")
     for one, other in zip(ours, theirs, strict=True):
