@@ -1,6 +1,6 @@
-"""The problems. The folder is the registry: a file of it that holds a `PROBLEM` is one, by the file's name.
+"""Problems by name. Each file of this folder with a `PROBLEM` registers one by the file's name.
 
-A `PROBLEM` is a function without arguments that returns a `Problem`, or one itself.
+A `PROBLEM` is a `Problem`, or a function without arguments that returns one.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from functools import cache
 
 from dudx.errors import InputError
 from dudx.lab.named_objects import held_in, look_up, made
-from dudx.lab.problems.default_device import refuse_another_default
+from dudx.lab.problems.default_device import check_default_device
 from dudx.lab.problems.problem import Condition, Problem
 
 __all__ = ["Condition", "Problem", "problem", "problems"]
@@ -18,13 +18,13 @@ __all__ = ["Condition", "Problem", "problem", "problems"]
 
 @cache
 def problems() -> dict[str, Callable[[], Problem]]:
-    """What makes each problem, by the word for it in settings and on the command line."""
+    """Return the functions that make the problems, by their names in settings and on the command line."""
     return held_in(__name__, "PROBLEM")
 
 
 def problem(name: str) -> Problem:
-    """The problem of that name, or of `package.module:name` for one of your own."""
-    refuse_another_default()  # before making it fails of that
+    """Return a problem by its name, or your own by `package.module:name`."""
+    check_default_device()  # before the problem fails because of it
     maker = look_up(name, problems(), "problem")
     found = maker if isinstance(maker, Problem) else made(name, "problem", maker)
     if not isinstance(found, Problem):

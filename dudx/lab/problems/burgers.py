@@ -15,7 +15,7 @@ NU = 0.01 / math.pi
 
 
 def burgers() -> Problem:
-    """The problem, ready to be trained on."""
+    """Make the problem."""
     return Problem(
         lambda u: u.t + u * u.x - NU * u.xx,
         inputs=("x", "t"),

@@ -1,4 +1,4 @@
-"""Where the laboratory makes its tensors."""
+"""The check of torch's default device."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ import torch
 from dudx.errors import InputError
 
 
-def refuse_another_default() -> None:
-    """The laboratory makes points and networks on the CPU and moves them by itself, to the device of the settings."""
+def check_default_device() -> None:
+    """Raise `InputError` unless the default device is the CPU, from which tensors are moved to the settings' device."""
     default = torch.get_default_device()
     if default.type != "cpu":
         raise InputError(

@@ -47,7 +47,7 @@ def features() -> Features:
 
 
 def heat() -> Problem:
-    """The problem, ready to be trained on."""
+    """Make the problem."""
     return Problem(
         lambda u: u.t - u.xx - u.yy,
         inputs=("x", "y", "t"),

@@ -14,7 +14,7 @@ DOMAIN = Cutout(Box((-0.5, -0.5), (0.5, 0.5)), *HOLES)
 
 
 def poisson() -> Problem:
-    """The problem, ready to be trained on."""
+    """Make the problem."""
     return Problem(
         lambda u: u.xx + u.yy,
         inputs=("x", "y"),
@@ -24,7 +24,7 @@ def poisson() -> Problem:
         title="Poisson 2D with holes",
         label="Poisson 2D",
         solution=lambda: reference("poisson"),
-        # As published: a hundred times the weight that boundaries have elsewhere.
+        # The published weight, a hundred times that of boundaries in other problems.
         defaults={"weight_boundary": 1000.0},
     )
 

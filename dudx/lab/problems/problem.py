@@ -17,7 +17,7 @@ from dudx.lab.problems.conditions.condition import Condition, Points, Sampler
 from dudx.lab.problems.conditions.condition_set import ConditionSet, bind_conditions
 from dudx.lab.problems.conditions.condition_types import ConditionSpec
 from dudx.lab.problems.conditions.variables import POINTS_ARGUMENT, ProblemVariables, argument_names
-from dudx.lab.problems.default_device import refuse_another_default
+from dudx.lab.problems.default_device import check_default_device
 from dudx.lab.problems.geometry import Domain
 from dudx.lab.problems.hard_conditions import hard_conditions
 from dudx.lab.problems.undetermined import undetermined
@@ -113,7 +113,7 @@ class Problem:
         functions: Mapping[str, Sequence[str]] | None = None,
         defaults: Mapping[str, Any] | None = None,
     ) -> None:
-        refuse_another_default()
+        check_default_device()
         if isinstance(inputs, str):
             raise InputError(f'The inputs are names in a tuple, such as ("x", "t"); got {inputs!r}.')
         constants = {key: _parameter(key, start) for key, start in (unknowns or {}).items()}

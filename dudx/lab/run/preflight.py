@@ -6,7 +6,7 @@ import os
 
 from dudx.errors import InputError
 from dudx.lab.problems import Problem
-from dudx.lab.problems.default_device import refuse_another_default
+from dudx.lab.problems.default_device import check_default_device
 from dudx.lab.run.networks import networks
 from dudx.lab.run.settings import Settings
 
@@ -15,7 +15,7 @@ _MOST_THREADS = 256
 
 def check_machine(problem: Problem, settings: Settings) -> None:
     """Refuse what needs more memory than the machine has, by estimates that are less than what is needed."""
-    refuse_another_default()
+    check_default_device()
     if settings.threads is not None and settings.threads > max(_MOST_THREADS, os.cpu_count() or 1):
         raise InputError(f"threads = {settings.threads} are too many for {os.cpu_count()} cores.")
     if settings.device != "cpu":

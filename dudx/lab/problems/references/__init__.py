@@ -48,7 +48,7 @@ def rebuild(name: str, folder: Path = DATA) -> Path | None:
 
 
 def refinement_table(name: str) -> list[Refinement]:
-    """How fast a reference converges: one row a resolution, from coarse to the one that is shipped."""
+    """Convergence of a reference: one row per resolution, from coarse to the one that is shipped."""
     return _source(name).refinements()
 
 

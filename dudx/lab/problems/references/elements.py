@@ -59,7 +59,7 @@ class Plate:
         return np.hypot(points[:, :1] - x, points[:, 1:] - y) - radius
 
     def inside(self, points: Array, margin: Array | float = 0.0) -> NDArray[np.bool_]:
-        """Which points are in the plate and at least so far from its boundary."""
+        """Mark the points in the plate that are at least this far from its boundary."""
         return self.domain.signed_distance(torch.from_numpy(points)).numpy() <= -margin
 
     def size(self, points: Array) -> Array:
@@ -192,7 +192,7 @@ def _triangles(plate: Plate, points: Array) -> Indices:
 
 
 def _smoothed(points: Array, triangles: Indices, fixed: int) -> Array:
-    """Every free point in the middle of its neighbours."""
+    """Move every free point to the mean of its neighbours."""
     pairs = np.concatenate([triangles[:, [i, j]] for i, j in permutations(range(3), 2)])
     count = np.bincount(pairs[:, 0], minlength=len(points))
     middle = [np.bincount(pairs[:, 0], points[pairs[:, 1], axis], len(points)) / count for axis in (0, 1)]

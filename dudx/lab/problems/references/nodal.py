@@ -61,7 +61,7 @@ class Nodes:
         return nodes, _shapes(local)
 
     def _best(self, points: Array, candidates: Indices) -> tuple[Indices, Array]:
-        """Of the candidates (N, k) the straight triangle each point is deepest in, and its coordinates (N, 2) there.
+        """Choose among candidates (N, k) the straight triangle each point is deepest in, with its coordinates (N, 2).
 
         A triangle along a hole is curved inwards, so a point of it is in the straight one as well.
         """
@@ -83,7 +83,7 @@ class Nodes:
 
     @cached_property
     def _bent(self) -> NDArray[np.bool_]:
-        """Which triangles have an edge whose middle node is not in the middle."""
+        """Mark the curved triangles, with an edge whose middle node is not in its middle."""
         corners, middles = self.places[self.triangles[:, :3]], self.places[self.triangles[:, 3:]]
         offset = np.abs(middles - (corners[:, [0, 1, 0]] + corners[:, [1, 2, 2]]) / 2)
         return offset.max(axis=(1, 2)) > 1e-12

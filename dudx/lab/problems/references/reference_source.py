@@ -1,4 +1,4 @@
-"""What a reference is, and what a module must offer to be one."""
+"""Reference solutions, and the interface of the modules that compute them."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ ROUNDING = 1e-6
 
 @dataclass(frozen=True)
 class Reference:
-    """A solution: values at the points where networks are scored, and by calling it at any points of the domain."""
+    """A reference solution: values at the points where networks are scored, and a function of any points."""
 
     name: str
     domain: Domain
@@ -61,7 +61,7 @@ class Refinement:
 
 
 class Source(Protocol):
-    """What a module of this package offers."""
+    """The interface of a module that computes a reference."""
 
     #: Whether `build` makes arrays to be shipped, rather than `load` needing none.
     STORED: bool
