@@ -1,4 +1,4 @@
-"""Solve periodic equations u_t = L u + N(u) by Fourier modes and exponential time steps (Kassam and Trefethen, 2005)."""
+"""Periodic equations u_t = L u + N(u) by Fourier modes and exponential time steps (Kassam and Trefethen, 2005)."""
 
 import numpy as np
 
