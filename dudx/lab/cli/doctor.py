@@ -6,10 +6,10 @@ from typing import Annotated
 
 import typer
 
-from dudx.lab.cli.program import app
+from dudx.lab.cli.program import NETWORKS, app
 
 
-@app.command()
+@app.command(rich_help_panel=NETWORKS)
 def doctor(
     network: Annotated[
         str | None, typer.Argument(help="package.module:factory, an instance there, or mlp, batchnorm …")

@@ -8,10 +8,10 @@ from typing import Annotated
 
 import typer
 
-from dudx.lab.cli.program import app, console, show_names, show_table
+from dudx.lab.cli.program import LISTS, app, console, show_names, show_table
 
 
-@app.command()
+@app.command(rich_help_panel=LISTS)
 def engines() -> None:
     """List the engines, which compute derivatives."""
     from dudx.lab.run.engine_table import engine_summary, engines_in_order
@@ -19,7 +19,7 @@ def engines() -> None:
     show_names("engine", {name: engine_summary(name) for name in engines_in_order()})
 
 
-@app.command()
+@app.command(rich_help_panel=LISTS)
 def problems() -> None:
     """List the problems."""
     from dudx.lab.problems import problems
@@ -27,7 +27,7 @@ def problems() -> None:
     show_names("problem", {name: make().title for name, make in problems().items()})
 
 
-@app.command()
+@app.command(rich_help_panel=LISTS)
 def networks() -> None:
     """List the networks."""
     from dudx.lab.run.networks import networks
@@ -35,7 +35,7 @@ def networks() -> None:
     show_names("network", {name: _summary(maker) for name, maker in networks().items()})
 
 
-@app.command()
+@app.command(rich_help_panel=LISTS)
 def optimizers() -> None:
     """List the optimizers."""
     from dudx.lab.run.optimizers import optimizers
@@ -43,7 +43,7 @@ def optimizers() -> None:
     show_names("optimizer", {name: _summary(maker) for name, maker in optimizers().items()})
 
 
-@app.command()
+@app.command(rich_help_panel=LISTS)
 def samplings() -> None:
     """List the samplings, which draw collocation points."""
     from dudx.lab.sampling import samplings
@@ -56,7 +56,7 @@ def _summary(maker: object) -> str:
     return (inspect.getdoc(maker) or "").partition("\n")[0].rstrip(".")
 
 
-@app.command()
+@app.command(rich_help_panel=LISTS)
 def reference(
     name: Annotated[str, typer.Argument(help="poisson, burgers or heat")],
     rebuild: Annotated[bool, typer.Option("--rebuild", help="compute it again and show its convergence")] = False,

@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from dudx.errors import InputError
-from dudx.lab.cli.program import app, console, folder_option
+from dudx.lab.cli.program import MANY, SOLVE, app, console, folder_option
 
 _FILE = '''"""{title}: one sentence about the problem.
 
@@ -48,7 +48,7 @@ if __name__ == "__main__":
 '''
 
 
-@app.command()
+@app.command(rich_help_panel=SOLVE)
 def new(name: Annotated[str, typer.Argument(help="name of the problem and of its file")]) -> None:
     """Write a template for a problem of your own.
 
@@ -65,7 +65,7 @@ def new(name: Annotated[str, typer.Argument(help="name of the problem and of its
     console.print(f"Written: {path}. Solve it by: dudx train {name}:problem --out runs/{name}")
 
 
-@app.command()
+@app.command(rich_help_panel=MANY)
 def gallery(
     names: Annotated[list[str] | None, typer.Argument(help="names of problems; default: all")] = None,
     folder: Annotated[Path, folder_option("folder of the problems")] = "examples/gallery",  # type: ignore[assignment]

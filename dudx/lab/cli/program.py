@@ -20,8 +20,15 @@ class StoppedError(Exception):
     """Ctrl-C was pressed. Replaces KeyboardInterrupt, which Typer would turn into a silent exit."""
 
 
+#: Headings of `dudx --help`, in this order.
+PANELS = SOLVE, MANY, NETWORKS, LISTS = "Solve a problem", "Many runs", "Examine a network", "Lists"
+
+
 class Commands(TyperGroup):
-    """A group of commands that distinguishes Ctrl-C from other exits."""
+    """A group of commands that distinguishes Ctrl-C from other exits and lists its commands by their panels."""
+
+    def list_commands(self, ctx: Any) -> list[str]:
+        return sorted(self.commands, key=lambda name: PANELS.index(self.commands[name].rich_help_panel))  # type: ignore[attr-defined]
 
     def invoke(self, ctx: Any) -> Any:
         try:

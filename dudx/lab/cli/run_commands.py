@@ -12,13 +12,22 @@ from rich.table import Table as ScreenTable
 
 from dudx.errors import InputError
 from dudx.lab.cli.options import with_settings
-from dudx.lab.cli.program import FurtherSettings, ProblemName, ProfileName, app, console, folder_option, show_table
+from dudx.lab.cli.program import (
+    SOLVE,
+    FurtherSettings,
+    ProblemName,
+    ProfileName,
+    app,
+    console,
+    folder_option,
+    show_table,
+)
 
 #: Reasons for ending a run before its last epoch.
 _STOPPED = {"settled": "the loss on fresh points has settled", "seconds": "the CPU seconds are used up"}
 
 
-@app.command()
+@app.command(rich_help_panel=SOLVE)
 @with_settings()
 def train(
     problem: ProblemName,
@@ -87,7 +96,7 @@ def _estimated(found: dict[str, Any] | None) -> str:
     return "not available for coupled networks" if found is None else percent(found["relative_l2"])
 
 
-@app.command()
+@app.command(rich_help_panel=SOLVE)
 @with_settings("engine", "seed", "calibration_candidates")
 def calibrate(
     problem: ProblemName,
@@ -133,7 +142,7 @@ def calibrate(
         console.print(f"The error curves are in {out}.")
 
 
-@app.command()
+@app.command(rich_help_panel=SOLVE)
 def plot(
     run: Annotated[Path, typer.Argument(help="the folder of a run")],
     problem: Annotated[

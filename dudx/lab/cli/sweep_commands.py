@@ -9,6 +9,7 @@ from typing import Annotated
 import typer
 
 from dudx.lab.cli.program import (
+    MANY,
     FurtherSettings,
     GpuShare,
     ProfileName,
@@ -21,7 +22,7 @@ from dudx.lab.cli.program import (
 )
 
 
-@app.command()
+@app.command(rich_help_panel=MANY)
 def sweep(
     problems: Annotated[list[str], typer.Argument(help="one or more problems, named as for `dudx train`")],
     out: Annotated[Path, folder_option("receives a folder per run, and sweep.csv")],
@@ -65,7 +66,7 @@ def sweep(
         raise typer.Exit(3)
 
 
-@app.command()
+@app.command(rich_help_panel=MANY)
 def compare(
     runs: Annotated[list[Path], typer.Argument(help="folders of runs or of sweeps")],
     out: Annotated[Path | None, typer.Option(help="a picture of errors and times, .png or .pdf")] = None,
