@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor
 
+from dudx.errors import InputError
 from dudx.gradients.parameter_recorder import Factors, Root, Tap
 
 #: Numbers of a block that is written out only to be summed up.
@@ -145,7 +146,11 @@ class Jacobian:
 
     def dense(self, out: Tensor | None = None) -> Tensor:
         """All of it, (N, P), written into `out` if that is given."""
-        out = torch.empty(self.shape, dtype=self.dtype, device=self.device) if out is None else out
+        if out is None:
+            out = torch.empty(self.shape, dtype=self.dtype, device=self.device)
+        elif tuple(out.shape) != self.shape:
+            shape = tuple(out.shape)
+            raise InputError(f"The Jacobian has shape {self.shape}, and the tensor to write it into {shape}.")
         for rows, part in zip(self.equations, out.split(self.samples), strict=True):
             self._write(rows, part)
         return out

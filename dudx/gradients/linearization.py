@@ -29,7 +29,7 @@ _AT_ONCE = 64
 
 
 @dataclass
-class Known:
+class Findings:
     """What earlier linearisations of the same function have found out."""
 
     #: Parameters, by number, that need the slow way.
@@ -45,7 +45,7 @@ def linearized(
     rewind: Rewind,
     *,
     constants: Sequence[Tensor] = (),
-    known: Known | None = None,
+    findings: Findings | None = None,
     dtype: torch.dtype | None = None,
 ) -> tuple[Tensor, Jacobian]:
     """The values (N,) and the Jacobian (N, P) of a function, equation after equation.
@@ -56,17 +56,17 @@ def linearized(
         samples: how many values each equation has.
         rewind: puts random numbers back.
         constants: tensors that do not depend on the samples.
-        known: kept between calls, it saves the search for what needs the slow way.
+        findings: kept between calls, it saves the search for what needs the slow way.
         dtype: of the Jacobian; that of the values unless given.
     """
-    known = Known() if known is None else known
+    findings = Findings() if findings is None else findings
     with torch.inference_mode(False), torch.enable_grad():
         while True:
-            attempt = _Attempt(function, parameters, samples, constants, known)
+            attempt = _Attempt(function, parameters, samples, constants, findings)
             newly = attempt.unknown_uses()
             if not newly:
                 break
-            known.slow |= newly
+            findings.slow |= newly
             rewind()
         return attempt.values(), attempt.jacobian(dtype)
 
@@ -75,10 +75,15 @@ class _Attempt:
     """The function recorded once, with some of the parameters left to the slow way."""
 
     def __init__(
-        self, function: Function, parameters: Sequence[Tensor], samples: int, constants: Sequence[Tensor], known: Known
+        self,
+        function: Function,
+        parameters: Sequence[Tensor],
+        samples: int,
+        constants: Sequence[Tensor],
+        findings: Findings,
     ):
-        self.samples, self.known, self.all = samples, known, list(parameters)
-        tracked = [(number, p) for number, p in enumerate(parameters) if number not in known.slow]
+        self.samples, self.findings, self.all = samples, findings, list(parameters)
+        tracked = [(number, p) for number, p in enumerate(parameters) if number not in findings.slow]
         self.recorder = RowRecorder([p for _, p in tracked], samples, constants)
         self.numbers = {root: number for (number, _), root in zip(tracked, self.recorder.roots, strict=True)}
         self.failed = False
@@ -105,20 +110,20 @@ class _Attempt:
     def unknown_uses(self) -> set[int]:
         """The parameters, by number, that the rules do not get right."""
         if self.failed:
-            return set(range(len(self.all))) - self.known.slow
+            return set(range(len(self.all))) - self.findings.slow
         self.found: list[dict[Root, Rows]] = []
         wrong: set[Root] = set()
         pattern = tuple(self.recorder.trace)
-        checking = pattern not in self.known.right
+        checking = pattern not in self.findings.right
         for number, equation in enumerate(self.equations):
-            last = number == len(self.equations) - 1 and not checking and not self.known.slow
+            last = number == len(self.equations) - 1 and not checking and not self.findings.slow
             rows, beside = self._one_backward_pass(equation, retain=not last)
             wrong |= beside
             self.found.append(rows)
             if checking and not beside:
                 wrong |= self._given_to_others(equation, rows)
         if not wrong:
-            self.known.right.add(pattern)
+            self.findings.right.add(pattern)
         return {self.numbers[parameter] for root in wrong for parameter in root.parameters()}
 
     def _one_backward_pass(self, equation: Tensor, retain: bool) -> tuple[dict[Root, Rows], set[Root]]:
@@ -177,10 +182,10 @@ class _Attempt:
         dtype = self.equations[0].dtype if dtype is None else dtype
         roots = list(self.recorder.roots)
         by_number = {number: root for root, number in self.numbers.items()}
-        for number in sorted(self.known.slow):
+        for number in sorted(self.findings.slow):
             by_number[number] = Root(len(roots), self.all[number])
             roots.append(by_number[number])
-        slow = [by_number[number] for number in sorted(self.known.slow)]
+        slow = [by_number[number] for number in sorted(self.findings.slow)]
         for equation, rows in zip(self.equations, self.found, strict=True):
             for root, block in zip(slow, row_by_row(equation, [root.leaf for root in slow]), strict=True):
                 rows.setdefault(root, Rows()).add(block)

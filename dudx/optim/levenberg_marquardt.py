@@ -12,13 +12,13 @@ from torch import Tensor
 
 from dudx import errors
 from dudx.errors import InputError, ModelError
+from dudx.gradients.network_rows import checked_parameters
 from dudx.gradients.rewind import Rewind
 from dudx.optim.balancing import Balance
 from dudx.optim.conjugate_gradients import MatrixFreeSolver
 from dudx.optim.damping_search import BatchMemory, Damping, Step, StepSearch
 from dudx.optim.step_solvers import KernelSolver, NormalSolver, Reduce, StepSolver, Workspace
 from dudx.optim.terms import LeastSquares, as_terms, taming_factors
-from dudx.residual.jacobian import checked_parameters
 
 
 class LevenbergMarquardt:

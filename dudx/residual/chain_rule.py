@@ -1,8 +1,8 @@
-"""The chain rule for computed expressions: what a tensor was made of, and its derivative along an input.
+"""The chain rule for computed expressions: how a tensor was computed, and its derivative along an input.
 
-An expression such as `k * u.x` is a tensor by the time it is differentiated. It remembers the torch function and the
-arguments it was made by; its derivative is that function's own forward derivative along the derivatives of the
-arguments, which is an expression of the same kind, so that it can be differentiated again.
+An expression such as `k * u.x` is a tensor by the time it is differentiated. It keeps the torch function and the
+arguments that it was computed by. Its derivative is that function's forward derivative along the derivatives of the
+arguments. The result is an expression of the same kind, so that it can be differentiated again.
 """
 
 from __future__ import annotations
@@ -12,67 +12,82 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from dudx.backend.containers import flattened, rebuilt
 from dudx.backend.forward_mode import jvp
 from dudx.errors import InputError
+from dudx.residual.linear_expression import NO_DERIVATIVES
 
 
 @dataclass(frozen=True)
 class Coordinate:
-    """An input itself."""
+    """One input, or all inputs (B, d) if `axis` is None."""
 
-    axis: int
-    of_outputs: bool = False
+    axis: int | None
+    depends_on_outputs: bool = False
 
 
 @dataclass(frozen=True, eq=False)
 class Constant:
-    """A tensor that came from outside."""
+    """A number or a tensor from outside of the residual."""
 
-    tensor: Tensor
-    of_outputs: bool = False
+    value: Any
+    depends_on_outputs: bool = False
+
+
+@dataclass(frozen=True, eq=False)
+class Uniform:
+    """A tensor that is known to be equal at all points."""
+
+    value: Tensor
+    depends_on_outputs: bool = False
 
 
 @dataclass(frozen=True)
-class Elsewhere:
-    """The network's values at other points, summed up."""
+class NonlocalTerm:
+    """A sum of the network's values at other points, or a one-sided derivative."""
 
-    of_outputs: bool = True
+    depends_on_outputs: bool = True
 
 
 @dataclass(eq=False, slots=True)
-class Made:
-    """A torch function and what it was called with, fields among it."""
+class RecordedCall:
+    """A torch function and its arguments, fields among them."""
 
     function: Callable[..., Any]
     args: tuple[Any, ...]
     kwargs: Mapping[str, Any]
-    #: Which of several results it is.
+    #: The number of the result, for a function of several results.
     number: int | None = None
 
     @property
-    def of_outputs(self) -> bool:
-        """Whether a network's output has a part in it."""
+    def depends_on_outputs(self) -> bool:
+        """True if an output of the network is among the arguments, or an expression of one."""
         return any(
-            leaf._linear.operators or any(source.of_outputs for _, source in leaf._made)
+            leaf._linear.operators or any(source.depends_on_outputs for _, source in leaf._sources)
             for leaf in flattened((self.args, dict(self.kwargs)))
             if hasattr(leaf, "_linear")
         )
 
-    def part(self, number: int) -> Made:
+    def result(self, number: int) -> RecordedCall:
         """One of several results."""
-        return Made(self.function, self.args, self.kwargs, number)
+        return RecordedCall(self.function, self.args, self.kwargs, number)
+
+    def repeated(self, values: list[Any]) -> Any:
+        """Call the function again with other values for the leaves of its arguments, in order."""
+        args, kwargs = rebuilt((self.args, dict(self.kwargs)), iter(values))
+        result = self.function(*args, **kwargs)
+        return result if self.number is None else result[self.number]
 
 
-Source = Coordinate | Constant | Elsewhere | Made
-#: What a tensor is the sum of, with factors.
+Source = Coordinate | Constant | Uniform | NonlocalTerm | RecordedCall
+#: The sources whose sum a tensor is, with their factors.
 Sources = tuple[tuple[float, Source], ...]
 
 
 def differentiated(expression: Any, axis: int) -> Any:
-    """The derivative of a field along an input: a field, or the number 0 where it does not depend on it."""
+    """The derivative of a field along an input: a field, or the number 0 if the field does not depend on the input."""
     computed = expression._computed
     if isinstance(computed, Tensor) and not computed.is_floating_point():  # a comparison, constant between jumps
         return 0.0
@@ -80,7 +95,7 @@ def differentiated(expression: Any, axis: int) -> Any:
     if expression._linear.operators:
         linear = type(expression)(expression._values, expression._linear)
         total = linear.d(expression._values.inputs[axis])
-    for coefficient, source in expression._made:
+    for coefficient, source in expression._sources:
         slope = _slope(expression, source, axis)
         if not _is_zero(slope):
             total = total + coefficient * slope
@@ -93,17 +108,21 @@ def _is_zero(value: Any) -> bool:
 
 def _slope(expression: Any, source: Source, axis: int) -> Any:
     if isinstance(source, Coordinate):
-        return 1.0 if source.axis == axis else 0.0
-    if isinstance(source, Elsewhere):
+        return _slope_of_all(expression, axis) if source.axis is None else 1.0 if source.axis == axis else 0.0
+    if isinstance(source, NonlocalTerm):
         raise InputError(
             "An integral, a fractional or an upwind derivative cannot be differentiated; take that of the derivative, "
             "such as u.x.caputo(...), or make it an output of the network by an equation of its own."
         )
-    rows = expression._values.shape[0]
+    if isinstance(source, Uniform):
+        return 0.0
     if isinstance(source, Constant):
-        return _of_constant(source.tensor, rows)
+        return _slope_of_constant(expression, source.value)
     inner = flattened((source.args, dict(source.kwargs)))
-    slopes = [differentiated(leaf, axis) if hasattr(leaf, "_linear") else _of_constant(leaf, rows) for leaf in inner]
+    slopes = [
+        differentiated(leaf, axis) if hasattr(leaf, "_linear") else _slope_of_constant(expression, leaf)
+        for leaf in inner
+    ]
     moving = [number for number, slope in enumerate(slopes) if not _is_zero(slope)]
     if not moving:
         return 0.0
@@ -117,36 +136,52 @@ def _sum(a: Any, b: Any) -> Any:
     return b if _is_zero(a) else a if _is_zero(b) else a + b
 
 
-def _of_constant(value: Any, rows: int) -> float:
-    """The derivative of what came from outside: none, unless it may differ from point to point."""
-    if isinstance(value, Tensor) and value.is_floating_point() and rows > 1 and value.ndim and value.shape[0] == rows:
+def _slope_of_all(expression: Any, axis: int) -> Any:
+    """The derivative of all inputs along one of them: a unit vector at each point."""
+    x = expression._values.like
+    row = torch.stack([x.new_full((), float(number == axis)) for number in range(x.shape[1])])
+    row = row.expand(x.shape)
+    return type(expression)(expression._values, NO_DERIVATIVES, row, ((1.0, Uniform(row)),))
+
+
+def _slope_of_constant(expression: Any, value: Any) -> float:
+    """The derivative of a value from outside: zero, unless it may differ from point to point."""
+    values = expression._values
+    rows = values.shape[0]
+    if not isinstance(value, Tensor) or not value.is_floating_point() or not value.ndim or value.shape[0] != rows:
+        return 0.0
+    # Of one point only the first call is checked: later ones have the request of several points, if there is one.
+    if rows == 1 and (isinstance(value, nn.Parameter) or not values.recording):
+        return 0.0
+    if rows == 1:
         raise InputError(
-            "An expression with a tensor of one value a point in it cannot be differentiated, as nothing is known of "
-            "how that depends on the inputs: compute it from the inputs inside of the residual, or give it as a "
-            "network, Residual(..., networks={'k': net})."
+            f"With a single point, a tensor of shape {tuple(value.shape)} may be a constant or the value at that "
+            "point, so that an expression with it cannot be differentiated: give a constant as a number, a tensor "
+            "without axes or an nn.Parameter, or more than one point in the first call."
         )
-    return 0.0
+    raise InputError(
+        "An expression with a tensor of one value a point in it cannot be differentiated, as nothing is known of "
+        "how that depends on the inputs: compute it from the inputs inside of the residual, or give it as a "
+        "network, Residual(..., networks={'k': net})."
+    )
 
 
 class _Tangent:
     """The derivative of a function along those of some of its arguments, as a function of all of these."""
 
-    def __init__(self, source: Made, moving: tuple[int, ...]):
-        self.source, self.moving = source, moving
+    def __init__(self, call: RecordedCall, moving: tuple[int, ...]):
+        self.call, self.moving = call, moving
 
     def __call__(self, inner: list[Any], slopes: list[Any]) -> Tensor:
-        def of(*moved: Tensor) -> Tensor:
-            now = list(inner)
+        def function(*moved: Tensor) -> Tensor:
+            values = list(inner)
             for number, value in zip(self.moving, moved, strict=True):
-                now[number] = value
-            ahead = iter(now)
-            args, kwargs = rebuilt((self.source.args, dict(self.source.kwargs)), ahead)
-            result = self.source.function(*args, **kwargs)
-            return result if self.source.number is None else result[self.source.number]
+                values[number] = value
+            return self.call.repeated(values)
 
         point = tuple(inner[number] for number in self.moving)
         along = tuple(
             torch.as_tensor(slope, dtype=p.dtype, device=p.device).expand(p.shape)
             for p, slope in zip(point, slopes, strict=True)
         )
-        return jvp(of, point, along)[1]
+        return jvp(function, point, along)[1]

@@ -1,19 +1,19 @@
-"""How derivatives and arithmetic are spelled: `xxt` for two derivatives along x and one along t, torch.add for +."""
+"""Names in a residual: inputs, data, outputs, and derivatives such as `xxt`, two along x and one along t."""
 
 from __future__ import annotations
 
 import inspect
-import numbers
 from collections.abc import Callable, Collection, Sequence
 from typing import Any
 
-from torch import Tensor
-
 from dudx.errors import InputError
+
+#: The parameter of a residual's function that is all inputs, (B, d).
+ALL_COORDINATES = "points"
 
 
 def input_names(inputs: Any) -> tuple[str, ...]:
-    """The names of a network's inputs, once they are sure to be such."""
+    """The names of a network's inputs after a check."""
     if not _are_names(inputs) or not inputs:
         raise InputError(f'The inputs are named by a tuple such as ("x", "t"); got {inputs!r}.')
     reserved = {"d", "along", "laplacian", "second", "integral", "caputo", "fractional_laplacian"} & set(inputs)
@@ -26,7 +26,7 @@ def input_names(inputs: Any) -> tuple[str, ...]:
 
 
 def data_names(data: Any, network_data: Any, functions: Any, inputs: tuple[str, ...]) -> tuple[str, ...]:
-    """The names of all that is given with each call; what a network takes may be named among the data too."""
+    """The names of all data that come with a call; names of data that the network takes may be in `data` too."""
     for names in (data, network_data, functions):
         if not _are_names(names):
             raise InputError(f'The data are named by a tuple such as ("n",); got {names!r}.')
@@ -41,8 +41,12 @@ def data_names(data: Any, network_data: Any, functions: Any, inputs: tuple[str, 
     return tuple(dict.fromkeys((*data, *network_data, *functions)))
 
 
-def parameters_of(function: Callable[..., Any], known: set[str]) -> tuple[tuple[str, ...], tuple[str, ...]]:
+def parameters_of(
+    function: Callable[..., Any], known: set[str], networks: Collection[str] = ()
+) -> tuple[tuple[str, ...], tuple[str, ...]]:
     """The parameters of a residual's function that are outputs, neither inputs nor data, and all that are passed."""
+    if ALL_COORDINATES not in networks:
+        known = {*known, ALL_COORDINATES}
     kinds = inspect.Parameter
     passed, outputs = [], []
     try:
@@ -63,7 +67,7 @@ def parameters_of(function: Callable[..., Any], known: set[str]) -> tuple[tuple[
 
 
 def networks_last(outputs: Sequence[str], networks: Collection[str]) -> tuple[str, ...]:
-    """The outputs, those of networks beside the model at the end."""
+    """The outputs with those of networks beside the model at the end."""
     if set(networks) - set(outputs) or len(networks) == len(outputs):
         raise InputError(
             f"Networks are named after parameters of the function, beside one for the model's output; got "
@@ -79,7 +83,7 @@ def _are_names(names: object) -> bool:
 
 
 def axes_named(name: str, inputs: Sequence[str]) -> tuple[int, ...] | None:
-    """The axes spelled by a chain of input names, longest first: "xxt" is (0, 0, 1) for inputs x and t."""
+    """The axes of a chain of input names, longest first: "xxt" is (0, 0, 1) for inputs x and t; None if it is none."""
     if not name:
         return ()
     for axis in sorted(range(len(inputs)), key=lambda i: -len(inputs[i])):
@@ -88,32 +92,3 @@ def axes_named(name: str, inputs: Sequence[str]) -> tuple[int, ...] | None:
             if rest is not None:
                 return (axis, *rest)
     return None
-
-
-def _symbolic_functions() -> dict[str, Callable[[Any, Any], Any]]:
-    """Torch's spellings of + - *, which dispatch here when the other operand is a tensor.
-
-    One of the two operands is a field, which has the methods. These are called by name: torch.compile would send the
-    operators themselves through here again.
-    """
-
-    def is_field(value: object) -> bool:
-        return not isinstance(value, Tensor | numbers.Number)
-
-    def add(a: Any, b: Any) -> Any:
-        return a.__add__(b) if is_field(a) else b.__radd__(a)
-
-    def subtract(a: Any, b: Any) -> Any:
-        return a.__sub__(b) if is_field(a) else b.__rsub__(a)
-
-    def multiply(a: Any, b: Any) -> Any:
-        return a.__mul__(b) if is_field(a) else b.__rmul__(a)
-
-    # By name: functions as keys are objects that torch.compile would have to guard, and cannot.
-    table = {"add": add, "sub": subtract, "subtract": subtract, "mul": multiply, "multiply": multiply}
-    table |= {"__add__": add, "__sub__": subtract, "__mul__": multiply}
-    # The reflected methods are called as (tensor, field) for field + tensor; Tensor.__rsub__(a, b) is b - a.
-    return table | {"__radd__": add, "__rmul__": multiply, "__rsub__": lambda a, b: subtract(b, a)}
-
-
-SYMBOLIC = _symbolic_functions()

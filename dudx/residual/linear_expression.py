@@ -76,4 +76,4 @@ def _shape(operator: Operator) -> tuple:
     )
 
 
-NOTHING = Linear({})
+NO_DERIVATIVES = Linear({})

@@ -1,38 +1,38 @@
-"""A residual: a function of fields, recorded once, planned as a whole, then evaluated.
+"""A residual: a differential equation as a function of fields.
 
-The first time the function is called, its fields only record which operators are asked for. The engine computes all of
-them together, and the function is called with fields that hold the numbers; from then on, this call alone is made.
+The first call of the function records which operators it asks for. The engine computes all of them together, and the
+function is called with fields that hold the results. Later calls use the recorded request.
 """
 
 from __future__ import annotations
 
-import weakref
-from collections.abc import Callable, Hashable, Mapping, Sequence
-from functools import partial
-from typing import Any, ClassVar, Generic, TypeVar, overload
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Generic, TypeVar, overload
 
+import torch
 from torch import Tensor
 
 from dudx.backend import tensor_checks
-from dudx.backend.active_modes import vmap_active
 from dudx.backend.outer_compile import uncompiled
-from dudx.engines.interface import Engine, refuse_unset
-from dudx.engines.request import Request as EngineRequest
+from dudx.engines.interface import Engine, Stepped
 from dudx.errors import InputError
-from dudx.evaluate import derivatives, derivatives_elsewhere, prepared
-from dudx.network.auxiliary_networks import WithNetworks, with_networks
+from dudx.gradients.jacobian_rows import Jacobian
+from dudx.gradients.network_rows import RowGradients
 from dudx.network.compiled_graph import CompiledGraphs
-from dudx.network.compiled_plan import run_compiled
 from dudx.network.ensemble import Ensemble
 from dudx.network.model_checks import Model
-from dudx.network.with_data import with_data
-from dudx.operators import D, Operator
-from dudx.residual import member_points
+from dudx.operators import Operator
+from dudx.residual.compilation import CompiledEvaluation
 from dudx.residual.derivative_names import data_names, input_names
+from dudx.residual.ensembles import EnsembleEvaluation
+from dudx.residual.evaluation import Call, Evaluation, evaluate_eagerly, mean_square, separate
 from dudx.residual.field import Field
-from dudx.residual.request import ENDS, OtherRequestError, Request, Written, fresh, mean_square
+from dudx.residual.field_function import FieldFunction, one_column
+from dudx.residual.further_networks import FurtherNetworks
+from dudx.residual.network_data import NetworkData
+from dudx.residual.request_cache import RequestCache
 
-#: One tensor for one equation, a tuple of them for several.
+#: One tensor for one equation, a tuple of tensors for several equations.
 Result = TypeVar("Result", bound=Tensor | tuple[Tensor, ...])
 
 
@@ -40,8 +40,9 @@ class Residual(Generic[Result]):
     """A differential equation as a function of fields.
 
     Args:
-        function: takes the network's outputs by name, in order, and any inputs and data it needs by name; returns one
-            expression or, for several equations, a tuple. Parameters with a default are left alone.
+        function: takes the network's outputs by name, in order, and any inputs and data it needs by name; `points` is
+            all inputs, (B, d). Returns one expression or, for several equations, a tuple. Parameters with a default
+            keep it.
         inputs: the names of the network's inputs, in order.
         data: names of tensors that are given with each call, `residual(model, x, engine, n=normals)`.
         networks: further networks by the name of their parameter, such as an unknown coefficient k; each has the same
@@ -63,9 +64,6 @@ class Residual(Generic[Result]):
         torch.Size([10, 1])
         >>> burgers.loss(model, x, dudx.Taylor()).backward()
     """
-
-    #: What computes each sample's gradient: a room above this one, which puts it here.
-    _row_gradients: ClassVar[Callable[..., tuple[Tensor, Tensor]]]
 
     @overload
     def __init__(
@@ -99,53 +97,57 @@ class Residual(Generic[Result]):
         network_data: Sequence[str] = (),
         functions: Sequence[str] = (),
     ) -> None:
-        self._compiled = CompiledGraphs() if compile else None
         if not callable(function):
             raise InputError(f"A residual is made of a function, def heat(u): ...; got {type(function).__name__}.")
         self.function = function
         self.inputs = input_names(inputs)
         self.network_data, self.functions = tuple(network_data), tuple(functions)
-        #: All that is given with a call; what the network takes may be named there too.
+        #: All names of data that come with a call, those that the network takes among them.
         self.data = data_names(data, network_data, functions, self.inputs)
         self.networks = dict(networks or {})
-        for name, network in self.networks.items():
-            if not callable(network):
-                raise InputError(f"The network {name} must be callable; got {type(network).__name__}.")
         if self.networks and self.functions:
             raise InputError("Networks beside a model of many functions are not known; make one network of them.")
-        self._written = Written(function, self.inputs, self.data, self.networks, self.functions)
-        self.outputs = self._written.outputs
-        #: Models together with the networks, which pass as one.
-        self._joined: weakref.WeakKeyDictionary[Any, WithNetworks] = weakref.WeakKeyDictionary()
-        self._data_names = set(self.data)
-        #: By what is given with a call, what the function asks for then.
-        self._requests: dict[Hashable, Request] = {}
-        #: Whether the function has always asked for what was recorded; otherwise it is recorded at each call.
-        self._steady = True
+        #: The steps that make a network of the points alone from the model, in order.
+        self._extensions: list[Callable[[Any, Tensor, Mapping[str, Tensor]], Any]] = []
+        columns = one_column
+        if self.networks:
+            self._extensions.append(FurtherNetworks(self.networks))
+        if self.network_data or self.functions:
+            bound = NetworkData(self.network_data, self.functions)
+            self._extensions.append(bound)
+            columns = bound.columns if self.functions else one_column
+        self._fields = FieldFunction(function, self.inputs, self.data, self.networks, columns, bool(compile))
+        self.outputs = self._fields.outputs
+        self._requests = RequestCache(self._fields)
+        #: The compiled graphs.
+        self._compiled = CompiledGraphs() if compile else None
+        compiled = CompiledEvaluation(self._compiled) if self._compiled is not None else None
+        self._evaluation: Evaluation = compiled or evaluate_eagerly
+        self._ensembles = EnsembleEvaluation(self._fields, self._requests, self._extensions, compiled)
+        self._row_gradients = RowGradients()
 
     def operators(self, x: Tensor, **data: Tensor) -> list[Operator]:
-        """The operators the function asks for, each once; what `engine.calibrated` wants to know."""
-        x = self._points(x)
-        return (self._known(x, data) or self._recorded(x, data)).for_engine.with_vectors
+        """The distinct operators that the function asks for, as `engine.calibrated` takes them."""
+        return self._requests.request(*self._checked(x, data)).for_engine.with_vectors
 
     def orders(self, x: Tensor, **data: Tensor) -> dict[str, dict[str, int]]:
-        """Of each output, the highest order of a derivative along each input; one along vectors counts for theirs.
+        """The highest order of a derivative along each input, for each output.
 
-        An output of which only the value is asked for has no orders, and one that is not used at all is left out.
+        A derivative along vectors counts for the inputs along which the vectors have a component. An output whose value
+        alone is asked for has no orders; an output that is not used is left out.
         """
-        x = self._points(x)
-        return (self._known(x, data) or self._recorded(x, data)).orders(self.outputs)
+        return self._requests.request(*self._checked(x, data)).orders(self.outputs)
 
     def __call__(self, model: Model, x: Tensor, engine: Engine | Sequence[Engine], **data: Tensor) -> Result:
-        """The residual at the points, (B, 1), or a tuple of them; differentiable in the parameters.
+        """The residual at the points, (B, 1), or a tuple of several; differentiable in the parameters.
 
         The members of an ensemble may have points (M, B, d), data and engines (a list) of their own.
         """
-        return self._evaluated(model, x, engine, data, fresh)
+        return self._evaluated(Call(model, x, engine, data, separate), self._evaluation)
 
     def loss(self, model: Model, x: Tensor, engine: Engine | Sequence[Engine], **data: Tensor) -> Tensor:
         """The mean square of the residual, summed over the equations; with `compile` one compiled graph."""
-        return self._evaluated(model, x, engine, data, mean_square)
+        return self._evaluated(Call(model, x, engine, data, mean_square), self._evaluation)
 
     def jacobian(
         self,
@@ -156,169 +158,77 @@ class Residual(Generic[Result]):
         out: Tensor | None = None,
         **data: Tensor,
     ) -> tuple[Tensor, Tensor]:
-        """The residual (N,) and each sample's gradient in all parameters (N, P); see `dudx.residual.jacobian`."""
-        return self._row_gradients(self, self._with_networks(model), x, engine, parameters, out, **data)
-
-    def _with_networks(self, model: Any) -> Any:
-        return with_networks(model, self.networks, self._joined) if self.networks else model
-
-    def _given_data(self, model: Any, x: Tensor, data: Mapping[str, Tensor]) -> Any:
-        """The network with what it takes of the data."""
-        if not self.network_data and not self.functions:
-            return model
-        self._check_given(data)
-        rows, functions = ({name: data[name] for name in names} for names in (self.network_data, self.functions))
-        return with_data(model, rows, functions, len(x))
+        """The residual (N,) and each sample's gradient in all parameters (N, P); see `dudx.optim.jacobian`."""
+        values, linear = self._linearized(model, x, engine, parameters, None, data)
+        return values, linear.dense(out)
 
     @uncompiled
-    def _evaluated(
-        self, model: Model, x: Tensor, engine: Any, data: Mapping[str, Tensor], finish: Callable[[Any], Any]
-    ) -> Any:
-        if isinstance(model, Ensemble) and isinstance(x, Tensor) and x.ndim == 3:
-            return self._of_members(model, x, engine, data, finish)
-        x = self._points(x)
-        if not isinstance(model, Ensemble):
-            model = self._given_data(self._with_networks(model), x, data)
-        return self._replayed([(x, data)], lambda asked: self._computed(model, x, engine, data, asked[0], finish))
+    def _evaluated(self, call: Call, evaluation: Evaluation) -> Any:
+        if isinstance(call.model, Ensemble):
+            return self._ensembles(call, self._checked)
+        x, data = self._checked(call.x, call.data)
+        if self._extensions:
+            call = call._replace(model=self._extended(call.model, x, data))
+        return self._requests.computed([(x, data)], lambda requests: evaluation(self._fields, call, requests[0]))
 
-    def _replayed(
-        self, calls: Sequence[tuple[Tensor, Mapping[str, Tensor]]], compute: Callable[[list[Request]], Any]
-    ) -> Any:
-        """What is computed by the requests of such calls, those that are known if they still hold."""
-        known = [self._known(x, data) for x, data in calls]
-        if None not in known:
-            try:
-                return compute(known)  # type: ignore[arg-type]
-            except OtherRequestError:
-                # Something the function reads has changed since it was recorded, a coefficient perhaps; it may again.
-                self._steady = False
-        try:
-            return compute([self._recorded(x, data) for x, data in calls])
-        except OtherRequestError:
-            raise InputError(
-                "The residual asked for other derivatives when it was called again, so it is not known which to "
-                "compute: it must not branch on values, count its calls or draw random numbers; use torch.where "
-                "instead of if, and random_laplacian for random operators."
-            ) from None
+    def _extended(self, model: Any, x: Tensor, data: Mapping[str, Tensor]) -> Any:
+        for extension in self._extensions:
+            model = extension(model, x, data)
+        return model
 
-    def _of_members(
-        self, several: Ensemble, x: Tensor, engine: Any, data: Mapping[str, Tensor], finish: Callable[[Any], Any]
-    ) -> Any:
-        """The same for members with points of their own."""
-        self._check_given(data)
-        if self.networks or self.network_data or self.functions:
-            raise InputError("Members with points of their own are networks alone, without data or other networks.")
-        each, engines = member_points.apart(several, x, data), member_points.engines_of(several, engine)
-        for points, _ in each:
-            self._points(points)
-
-        def compute(requests: list[Request]) -> Any:
-            def graph(plan: Any, axes: tuple[int | None, ...]) -> Any:
-                return self._from_graph(plan, several, x, data, requests[0], axes)[ENDS.index(finish)]
-
-            compiling = self._compiled is not None and not vmap_active() and self._compiled.can_compile(several.kind)
-            return member_points.of_members(
-                several, x, data, each, engines, requests,
-                lambda *computed: finish(self._written.replayed(*computed)), graph if compiling else None,
-            )  # fmt: skip
-
-        return self._replayed(each, compute)
-
-    def _computed(
+    @uncompiled
+    def _linearized(
         self,
         model: Model,
         x: Tensor,
         engine: Engine,
+        parameters: Sequence[Tensor] | None,
+        dtype: torch.dtype | None,
         data: Mapping[str, Tensor],
-        request: Request,
-        finish: Callable[[Any], Any],
-    ) -> Any:
-        if self._compiled is not None and request.elsewhere:
-            self._compiled.give_up("integrals, fractional and upwind derivatives choose their rows at each call")
-        plan = self._plan(model, x, engine, request)
-        if plan is not None:
-            return self._from_graph(plan, model, x, data, request)[ENDS.index(finish)]
-        if isinstance(model, Ensemble):
-            refuse_unset(engine, request.for_engine)
-            # The checks, which cannot be made for all members at once.
-            derivatives(self._given_data(model.kind, x, data), x, EngineRequest((D(),)), engine)
+    ) -> tuple[Tensor, Jacobian]:
+        """The residual (N,) and its Jacobian in factors; a compiled residual is evaluated without its graph."""
+        tensor_checks.points(x)
+        if self.functions:
+            raise InputError(
+                "The Jacobian of a residual of many functions at the same points is not known; give each point its own "
+                "row of data, network_data= instead of functions=."
+            )
+        model = self._extended(model, *self._checked(x, data))
+        if isinstance(engine, Stepped):
+            engine.refuse_unset(self._requests.request(x, data).for_engine)
 
-            def of(member: Any) -> Any:
-                seen = self._given_data(self._with_networks(member), x, data)
-                return self._computed(seen, x, engine, data, request, finish)
+        def values(model: Model, engine: Engine) -> Any:
+            return self._evaluated(Call(model, x, engine, data, separate), evaluate_eagerly)
 
-            return model.map(of)
-        computed = derivatives(model, x, request.for_engine, engine)
-        elsewhere = partial(derivatives_elsewhere, model, engine, len(x)) if request.elsewhere else None
-        return finish(self._written.replayed(computed, request, x, data, elsewhere))
+        return self._row_gradients(values, model, x, engine, parameters, dtype, tuple(data))
 
-    def _plan(self, model: Any, x: Tensor, engine: Engine, request: Request) -> Any:
-        """The plan to be compiled; None where nothing is."""
-        if isinstance(model, Ensemble):
-            if self.networks or self.network_data or self.functions:
-                return None
-            model = model.kind  # what is true of one is taken to be true of all members
-        if self._compiled is None or vmap_active() or not self._compiled.can_compile(model):
-            return None
-        return prepared(model, x, request.for_engine, engine)
-
-    def _from_graph(
-        self,
-        plan: Any,
-        model: Model,
-        x: Tensor,
-        data: Mapping[str, Tensor],
-        request: Request,
-        axes: tuple[int | None, ...] | None = None,
-    ) -> Any:
-        """The residual in each of the forms that may be asked for: a call and a loss share one graph."""
-        names = tuple(data)
-
-        def finish(residual: Residual, computed: Sequence[Tensor], x: Tensor, given: tuple[Tensor, ...]) -> Any:
-            values = residual._written.replayed(computed, request, x, dict(zip(names, given, strict=True)))
-            return tuple(end(values) for end in ENDS)
-
-        assert self._compiled is not None
-        way = (request.places, request.shapes, names)
-        return run_compiled(self._compiled, plan, model, x, finish, way, self, tuple(data.values()), axes)
-
-    def _known(self, x: Tensor, data: Mapping[str, Tensor]) -> Request | None:
-        """What the function asked for when it was called like this before, if it can be relied on."""
-        self._check_given(data)
-        known = self._requests.get(self._signature(x, data)) if self._steady else None
-        return known.with_data(data, x) if known is not None and data else known
-
-    def _recorded(self, x: Tensor, data: Mapping[str, Tensor]) -> Request:
-        """What the function asks for now."""
-        request = self._written.recorded(x, data)
-        if request.repeatable:
-            self._requests[self._signature(x, data)] = request
-        return request
-
-    @staticmethod
-    def _signature(x: Tensor, data: Mapping[str, Tensor]) -> Hashable:
-        if not data:
-            return x.dtype
-        return (x.dtype, *((name, tensor.dtype, tensor.shape[1:]) for name, tensor in data.items()))
+    def _checked(self, x: Tensor, data: Mapping[str, Tensor]) -> tuple[Tensor, Mapping[str, Tensor]]:
+        """The points and the data after a check against the names; the engine checks for NaN."""
+        tensor_checks.batch(x)
+        if x.shape[1] != len(self.inputs):
+            raise InputError(
+                f"The residual has {len(self.inputs)} inputs ({', '.join(self.inputs)}) and the points have "
+                f"{x.shape[1]} columns."
+            )
+        if data or self.data:
+            check_data(data, self.data)
+        return x, data
 
     def compiled(self) -> Residual[Result]:
-        """The same residual, compiled."""
-        return self._again(compile=True)
-
-    def _again(self, compile: bool) -> Residual[Result]:
-        """The same residual, compiled or not."""
-        made: Any = type(self)
-        return made(*self._settings[:3], compile, *self._settings[4:])
+        """The residual with `compile=True`."""
+        return Residual(self.function, self.inputs, self.data, True, self.networks, self.network_data, self.functions)  # type: ignore[return-value]
 
     @property
-    def _settings(self) -> tuple[Any, ...]:
-        """What it was made with, in order."""
-        compiled = self._compiled is not None
-        return self.function, self.inputs, self.data, compiled, self.networks, self.network_data, self.functions
+    def compile_seconds(self) -> float:
+        """Wall time of the calls in which a graph was compiled."""
+        return self._compiled.seconds if self._compiled is not None else 0.0
 
     def __reduce__(self) -> tuple[Any, ...]:
-        # What was recorded and compiled is simply made again.
-        return type(self), self._settings
+        # Requests are recorded again and graphs compiled again in a copy.
+        compile = self._compiled is not None
+        return type(self), (
+            self.function, self.inputs, self.data, compile, self.networks, self.network_data, self.functions,
+        )  # fmt: skip
 
     def __repr__(self) -> str:
         name = getattr(self.function, "__name__", repr(self.function))
@@ -326,25 +236,11 @@ class Residual(Generic[Result]):
         compiled = ", compile=True" if self._compiled is not None else ""
         return f"Residual({name}({', '.join(self.outputs)}), inputs={self.inputs}{data}{compiled})"
 
-    @property
-    def compile_seconds(self) -> float:
-        """How long the calls took in which compilation happened."""
-        return self._compiled.seconds if self._compiled is not None else 0.0
 
-    def _points(self, x: Tensor) -> Tensor:
-        x = tensor_checks.batch(x)  # the engine looks for NaN
-        if x.shape[1] != len(self.inputs):
-            raise InputError(
-                f"The residual has {len(self.inputs)} inputs ({', '.join(self.inputs)}) and the points have "
-                f"{x.shape[1]} columns."
-            )
-        return x
-
-    def _check_given(self, data: Mapping[str, Tensor]) -> None:
-        if data.keys() != self._data_names:
-            raise InputError(
-                f"The residual expects the data {sorted(self.data)} with each call and got {sorted(data)}."
-            )
-        for name, values in data.items():
-            if not isinstance(values, Tensor):
-                raise InputError(f"The data {name} must be a torch tensor; got {type(values).__name__}.")
+def check_data(data: Mapping[str, Tensor], names: Sequence[str]) -> None:
+    """Raise an error unless there is a tensor for each name."""
+    if data.keys() != set(names):
+        raise InputError(f"The residual expects the data {sorted(names)} with each call and got {sorted(data)}.")
+    for name, values in data.items():
+        if not isinstance(values, Tensor):
+            raise InputError(f"The data {name} must be a torch tensor; got {type(values).__name__}.")

@@ -12,8 +12,8 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 import dudx
-from dudx.optim import linearize
-from dudx.residual.jacobian import _known, jacobian, parameters_of
+from dudx.gradients.network_rows import parameters_of
+from dudx.optim import jacobian, linearize
 
 ENGINES = {
     "AD": lambda: dudx.AD(),
@@ -68,7 +68,7 @@ def test_every_network_with_every_engine(name, engine):
 
 
 def _remembered(model):
-    return [known for by_model in _known.values() for known in by_model.get(model, {}).values()]
+    return list(BURGERS._row_gradients._findings.get(model, {}).values())
 
 
 @pytest.mark.parametrize("engine", ENGINES)

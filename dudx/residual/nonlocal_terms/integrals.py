@@ -18,8 +18,8 @@ from torch import Tensor
 from dudx import errors
 from dudx.errors import InputError, whole_number
 from dudx.operators import Directional
-from dudx.residual.chain_rule import Elsewhere
-from dudx.residual.linear_expression import NOTHING
+from dudx.residual.chain_rule import NonlocalTerm
+from dudx.residual.linear_expression import NO_DERIVATIVES
 from dudx.residual.nonlocal_terms.quadrature import caputo_grunwald, caputo_l1, gauss, one_way
 
 
@@ -36,7 +36,7 @@ class Integrals:
         multiplies with a function of the point and of the node, and `of=lambda u: u**2` integrates a function of the
         values.
         """
-        return self._elsewhere(_integral(self, bounds, whole_number(nodes, "nodes"), kernel, of))
+        return self._nonlocal(_integral(self, bounds, whole_number(nodes, "nodes"), kernel, of))
 
     def caputo(
         self, name: str, alpha: float, start: float = 0.0, nodes: int = 64, method: str = "l1", grading: float = 1.0
@@ -52,7 +52,7 @@ class Integrals:
         if not part:
             return field
         how = (_number(start, "start="), whole_number(nodes, "nodes"), method, errors.positive_step(grading, "grading"))
-        return self._elsewhere(_caputo(field, name, part, *how))
+        return self._nonlocal(_caputo(field, name, part, *how))
 
     def fractional_laplacian(self, name: str, alpha: float, within: tuple[float, float], nodes: int = 64) -> Any:
         """(-∂²)^(alpha/2) along an input, 0 < alpha < 2, of a function that is zero outside of an interval.
@@ -63,13 +63,13 @@ class Integrals:
         if not _number(low, "within=") < _number(high, "within="):
             raise InputError(f"The interval within= goes from a number to a larger one; got {within!r}.")
         order = _order(alpha, highest=2)
-        return self._elsewhere(
+        return self._nonlocal(
             _fractional_laplacian(self, name, order, (float(low), float(high)), whole_number(nodes, "nodes"))
         )
 
-    def _elsewhere(self, value: Tensor) -> Any:
+    def _nonlocal(self, value: Tensor) -> Any:
         again: Any = type(self)
-        return again(self._values, NOTHING, value, ((1.0, Elsewhere()),))
+        return again(self._values, NO_DERIVATIVES, value, ((1.0, NonlocalTerm()),))
 
 
 def _caputo(field: Any, name: str, alpha: float, start: float, nodes: int, method: str, grading: float) -> Any:

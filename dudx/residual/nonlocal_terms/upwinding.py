@@ -10,8 +10,8 @@ from torch import Tensor
 
 from dudx.errors import InputError
 from dudx.operators import D, Partial
-from dudx.residual.chain_rule import Elsewhere
-from dudx.residual.linear_expression import NOTHING
+from dudx.residual.chain_rule import NonlocalTerm
+from dudx.residual.linear_expression import NO_DERIVATIVES
 
 
 class Upwinding:
@@ -43,7 +43,7 @@ class Upwinding:
         flow = _flow(by, self._values.like)
         value = back if back is ahead else torch.where(flow.isnan(), torch.nan, torch.where(flow > 0, back, ahead))
         again: Any = type(self)
-        return again(self._values, NOTHING, value, ((1.0, Elsewhere()),))
+        return again(self._values, NO_DERIVATIVES, value, ((1.0, NonlocalTerm()),))
 
 
 def _flow(by: Any, like: Tensor) -> Tensor:

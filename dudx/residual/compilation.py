@@ -1,0 +1,60 @@
+"""Evaluation of a residual by a compiled graph of network, derivatives and function."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from torch import Tensor
+
+from dudx.backend.active_modes import vmap_active
+from dudx.engines.interface import Prepared
+from dudx.evaluate import prepared
+from dudx.network.compiled_graph import CompiledGraphs
+from dudx.network.compiled_plan import run_compiled
+from dudx.network.ensemble import Ensemble
+from dudx.residual.evaluation import RESULTS, Call, evaluate_eagerly
+from dudx.residual.field_function import FieldFunction
+from dudx.residual.request import Request
+
+
+class CompiledEvaluation:
+    """Compute calls by compiled graphs, and eagerly where the engine has no plan to compile."""
+
+    def __init__(self, graphs: CompiledGraphs):
+        self.graphs = graphs
+
+    def __call__(self, function: FieldFunction, call: Call, request: Request) -> Any:
+        plan = self.plan(call, request)
+        return evaluate_eagerly(function, call, request) if plan is None else self.run(plan, function, call, request)
+
+    def takes(self, network: Any) -> bool:
+        """True if the network can be compiled here and now."""
+        return not vmap_active() and self.graphs.can_compile(network)
+
+    def plan(self, call: Call, request: Request) -> Prepared | None:
+        """The engine's plan of a request; None if it cannot be compiled."""
+        if request.nonlocal_terms:
+            self.graphs.give_up("integrals, fractional and upwind derivatives choose their rows at each call")
+        # A plan for one member of an ensemble is one for all of them.
+        network = call.model.kind if isinstance(call.model, Ensemble) else call.model
+        return prepared(network, call.x, request.for_engine, call.engine) if self.takes(network) else None
+
+    def run(
+        self,
+        plan: Prepared,
+        function: FieldFunction,
+        call: Call,
+        request: Request,
+        axes: tuple[int | None, ...] | None = None,
+    ) -> Any:
+        """Compute a call by the graph of a plan; `axes` are the plan's axes of members that have their own points."""
+        names = tuple(call.data)
+
+        def finish(function: FieldFunction, computed: Sequence[Tensor], x: Tensor, given: tuple[Tensor, ...]) -> Any:
+            values = function.replayed(computed, request, x, dict(zip(names, given, strict=True)))
+            return tuple(result(values) for result in RESULTS)
+
+        given, key = tuple(call.data.values()), (request.places, request.shapes, names)
+        results = run_compiled(self.graphs, plan, call.model, call.x, finish, key, function, given, axes)
+        return results[RESULTS.index(call.finish)]

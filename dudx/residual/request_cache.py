@@ -1,0 +1,72 @@
+"""The requests that a function has made so far, so that it is not recorded at each call."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Mapping, Sequence
+from typing import Any
+
+from torch import Tensor
+
+from dudx.errors import InputError
+from dudx.residual.field_function import FieldFunction
+from dudx.residual.field_values import ChangedRequestError
+from dudx.residual.request import Request
+
+#: The points and the data of one call.
+Arguments = tuple[Tensor, Mapping[str, Tensor]]
+
+
+class RequestCache:
+    """Requests by the types of the points and of the data."""
+
+    def __init__(self, function: FieldFunction):
+        self._function = function
+        self._requests: dict[Hashable, Request] = {}
+        #: Requests recorded at a single point, where some mistakes cannot be seen: not used for several points.
+        self._of_one_point: dict[Hashable, Request] = {}
+        #: False once the function has asked for other operators than before; it is then recorded at each call.
+        self._steady = True
+
+    def request(self, x: Tensor, data: Mapping[str, Tensor]) -> Request:
+        """The request of the function for a call: a known one if there is one."""
+        return self._known(x, data) or self._recorded(x, data)
+
+    def computed(self, calls: Sequence[Arguments], compute: Callable[[list[Request]], Any]) -> Any:
+        """Call `compute` with the requests of such calls; record them again if the known ones no longer hold."""
+        known = [self._known(x, data) for x, data in calls]
+        if None not in known:
+            try:
+                return compute(known)  # type: ignore[arg-type]
+            except ChangedRequestError:
+                # Something that the function reads has changed since it was recorded, a coefficient for example.
+                self._steady = False
+        try:
+            return compute([self._recorded(x, data) for x, data in calls])
+        except ChangedRequestError:
+            raise InputError(
+                "The residual asked for other derivatives when it was called again, so it is not known which to "
+                "compute: it must not branch on values, count its calls or draw random numbers; use torch.where "
+                "instead of if, and random_laplacian for random operators."
+            ) from None
+
+    def _known(self, x: Tensor, data: Mapping[str, Tensor]) -> Request | None:
+        if not self._steady:
+            return None
+        types = _types(x, data)
+        known = self._requests.get(types)
+        if known is None and len(x) == 1:
+            known = self._of_one_point.get(types)
+        return known.with_data(data, x) if known is not None and data else known
+
+    def _recorded(self, x: Tensor, data: Mapping[str, Tensor]) -> Request:
+        request = self._function.recorded(x, data)
+        if request.repeatable:
+            requests = self._of_one_point if len(x) == 1 else self._requests
+            requests[_types(x, data)] = request
+        return request
+
+
+def _types(x: Tensor, data: Mapping[str, Tensor]) -> Hashable:
+    if not data:
+        return x.dtype
+    return (x.dtype, *((name, tensor.dtype, tensor.shape[1:]) for name, tensor in data.items()))
