@@ -1,13 +1,15 @@
-"""Scripts of DeepXDE and PINA before and after one line: CPU milliseconds a training step, single precision.
+"""Time scripts of DeepXDE and PINA before and after one added line: CPU ms per training step, single precision.
 
     cd benchmarks && ../.venv/bin/python -m peers.environments deepxde pina
     cd benchmarks && ../.venv/bin/python -m adapters [--seconds 0.5] [--rounds 5] [--out ../out/adapters.json]
 
-On one thread. All train in turn, a round of as many steps as the plain script makes in some seconds, after a round that
-does not count; the ratio is the median over the rounds. "At most" is the ratio for an equation that differentiates
-nothing: what the package does besides, and a pass without derivatives, stay. The losses before and after are compared
-after ten steps and at the end: they differ by rounding, which training makes larger. DeepXDE's steps are those of its
-training loop, PINA's are epochs of its trainer, with all that Lightning does around them.
+All scripts run on one thread and train in turn. A round is as many steps as the plain script makes in some seconds; the
+first round is a warm-up. The ratio is the median over the rounds. "At most" is the ratio for an equation without
+derivatives: the overhead of the package and a forward pass remain.
+
+The losses before and after are compared after ten steps and at the end. They differ by rounding, which training
+amplifies. DeepXDE's steps are those of its training loop; PINA's are epochs of its trainer, with the overhead of
+Lightning.
 """
 
 from __future__ import annotations
@@ -23,7 +25,7 @@ from peers.environments import ROOT, python, reason_missing
 
 
 def main() -> None:
-    """Measure, and show a table."""
+    """Measure all cases and print a table."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--seconds", type=float, default=0.5)
     parser.add_argument("--rounds", type=int, default=5)

@@ -1,8 +1,8 @@
-"""What generality costs: a function without a rule, a matrix of second derivatives, ensembles, sizes that change.
+"""Time general features: a function without a rule, a matrix of second derivatives, ensembles, changing batch sizes.
 
 python benchmarks/any_network.py
 
-The least time of some rounds, in which the subjects take turns; CPU time where one thread works.
+Times are the minimum over interleaved rounds; CPU time if one thread is used.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from dudx import D, Taylor, evaluate
 
 
 def least(subjects: dict[str, Callable[[], Any]], rounds: int = 15) -> dict[str, float]:
-    """Milliseconds, the subjects in turn."""
+    """Return ms per call of each subject, measured in interleaved rounds."""
     clock = time.process_time if torch.get_num_threads() == 1 else time.perf_counter
     best = dict.fromkeys(subjects, float("inf"))
     for _ in range(rounds):
@@ -35,7 +35,7 @@ def least(subjects: dict[str, Callable[[], Any]], rounds: int = 15) -> dict[str,
 
 
 def network(inputs: int, width: int = 24, depth: int = 3) -> nn.Sequential:
-    """Layers of tanh."""
+    """Return a tanh network."""
     layers: list[nn.Module] = []
     for i in range(depth):
         layers += [nn.Linear(width if i else inputs, width), nn.Tanh()]
@@ -43,9 +43,9 @@ def network(inputs: int, width: int = 24, depth: int = 3) -> nn.Sequential:
 
 
 def without_a_rule() -> dict[str, float]:
-    """The Laplacian of a running product of 16 features, and the nested forward mode that it needs at least."""
+    """Time the Laplacian of a running product of 16 features, and the nested forward mode that it needs at least."""
     x, along = torch.rand(1024, 16), torch.rand(16, 1024, 16)
-    # Made once, as networks are: one that is another object at each call is looked at each time.
+    # Created once, as networks are: a new object would be checked at each call.
     model = partial(torch.cumprod, dim=1)
 
     def second(v: Tensor) -> Tensor:
@@ -60,7 +60,7 @@ def without_a_rule() -> dict[str, float]:
 
 
 def matrix(dimensions: int = 20) -> dict[str, float]:
-    """All mixed second derivatives with constant coefficients."""
+    """Time all mixed second derivatives with constant coefficients."""
     factors = torch.randn(dimensions, dimensions, dtype=torch.float64)
     a = factors @ factors.T / dimensions
     model, x = network(dimensions, 64), torch.rand(256, dimensions)
@@ -76,10 +76,10 @@ def matrix(dimensions: int = 20) -> dict[str, float]:
 
 
 def ensemble(compile: bool = False, members: int = 8, threads: int = 1) -> dict[str, float]:
-    """Training steps of small networks with Adam, together and one by one."""
+    """Time Adam steps of small networks, as an ensemble and one by one."""
     torch.set_num_threads(threads)
     networks, x = [network(2) for _ in range(members)], torch.rand(1024, 2)
-    # One residual each: a residual tells when it meets many networks, and makes no more than some graphs.
+    # One residual per network: a residual warns about many networks and keeps a limited number of graphs.
     together, *apart = (_step(model, x, compile) for model in (dudx.ensemble(networks), *networks))
     word = "compiled " if compile else ""
     found = least(
@@ -111,10 +111,10 @@ def _burgers(compile: bool) -> dudx.Residual:
 
 
 def sizes() -> dict[str, float]:
-    """A gradient from the graph that takes batches of any size, and from one of the batch's own size."""
+    """Time a gradient with the graph for any batch size and with a graph for this size."""
     model, x = network(2), torch.rand(1024, 2)
     fixed, open_ = _burgers(True), _burgers(True)
-    for rows in (1000, 1024):  # the second size makes the graph for all sizes but the first
+    for rows in (1000, 1024):  # the second size compiles the graph for all further sizes
         open_.loss(model, x[:rows], Taylor()).backward()
     return least(
         {
@@ -126,11 +126,11 @@ def sizes() -> dict[str, float]:
 
 
 def main() -> None:
-    """Print all of them."""
+    """Run all benchmarks and print the results."""
     all_threads = torch.get_num_threads()
     torch.set_num_threads(1)
     torch.manual_seed(0)
-    dudx.keep_freed_memory()  # as trainings do
+    dudx.keep_freed_memory()  # as training does
     warnings.simplefilter("ignore", dudx.errors.SlowRuleWarning)
     compiled = partial(ensemble, compile=True)
     for measured in (without_a_rule, matrix, ensemble, compiled, partial(compiled, threads=all_threads), sizes):

@@ -1,4 +1,4 @@
-"""How much Python one eager Burgers residual takes: calls into dudx, and how often one file hands over to another.
+"""Count the Python calls into dudx of one eager Burgers residual, and the changes between its files.
 
 python benchmarks/calls.py
 """
@@ -20,7 +20,7 @@ _HERE = str(Path(dudx.__file__).parent)
 
 
 def counted(call: Any) -> tuple[int, int]:
-    """Calls of functions that dudx defines, and changes from one of its files to another, in their order."""
+    """Return the number of calls of functions in dudx and of changes from one of its files to another."""
     files: list[str] = []
 
     def seen(frame: FrameType, event: str, argument: object) -> None:
@@ -36,14 +36,14 @@ def counted(call: Any) -> tuple[int, int]:
 
 
 def main() -> None:
-    """Print a row for each."""
+    """Print one row per engine."""
     torch.manual_seed(0)
     model = nn.Sequential(nn.Linear(2, 24), nn.Tanh(), nn.Linear(24, 24), nn.Tanh(), nn.Linear(24, 1))
     x = torch.rand(256, 2)
     burgers = dudx.Residual(lambda u: u.t + u * u.x - 0.01 * u.xx, ("x", "t"))
     print(f"{'engine':8} {'calls':>6} {'changes of file':>16}")
     for engine in (dudx.FD(1e-2), dudx.AD(), dudx.Taylor()):
-        for _ in range(10):  # as in the middle of a training: recorded, planned and met before
+        for _ in range(10):  # warm-up: record, plan and check, as in the middle of training
             burgers(model, x, engine)
         calls, changes = counted(lambda engine=engine: burgers(model, x, engine))
         print(f"{type(engine).__name__:8} {calls:6} {changes:16}")

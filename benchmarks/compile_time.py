@@ -1,11 +1,11 @@
-"""How long the first call of a compiled residual takes: with nothing compiled before, and again in a new process.
+"""Time the first call of a compiled residual, with an empty cache and again in a new process.
 
 python benchmarks/compile_time.py [--as-torch-does]
 
-Each measurement is a process of its own with torch's cache in a new folder, which the second one finds filled. Torch
-keeps the header that all programs include elsewhere, once for a machine: a first process, which is not counted, sees to
-it. CPU seconds count the C++ compiler too; on a busy machine they say more than those on the clock.
-`--as-torch-does` lets torch build a C++ program for each loop, as it does by default.
+Each measurement is a process of its own with torch's cache in a new folder; the second process finds the cache filled.
+Torch keeps one precompiled header per machine, so a warm-up process runs first. CPU seconds include the C++ compiler;
+on a busy machine they are more reliable than wall time. `--as-torch-does` lets torch build one C++ program per loop, as
+it does by default.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ WIDTH, DEPTH, BATCH = 64, 4, 1024
 
 
 def first_call(width: int) -> dict[str, float]:
-    """Seconds of the first loss and its gradient, in this process."""
+    """Return the seconds of the first loss and its gradient in this process."""
     import torch
     from any_network import network
 
@@ -39,20 +39,20 @@ def first_call(width: int) -> dict[str, float]:
 
 
 def _cpu_seconds() -> float:
-    """Of this process and those it has waited for."""
+    """Return the CPU seconds of this process and the child processes it has waited for."""
     used = [resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]
     return sum(of.ru_utime + of.ru_stime for of in used)
 
 
 def measured(cache: str, width: int, as_torch_does: bool) -> dict[str, float]:
-    """The same in a process of its own; programs are built one by one, so that they are waited for."""
+    """Measure the first call in a new process; programs are built one by one, so that their time is counted."""
     environment = {**os.environ, "TORCHINDUCTOR_CACHE_DIR": cache, "TORCHINDUCTOR_COMPILE_THREADS": "1"}
     command = [sys.executable, __file__, "--child", str(width), *["--as-torch-does"] * as_torch_does]
     return json.loads(subprocess.run(command, env=environment, check=True, capture_output=True, text=True).stdout)
 
 
 def main() -> None:
-    """Print both."""
+    """Measure both and print the times."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--as-torch-does", action="store_true")
     parser.add_argument("--child", type=int, help=argparse.SUPPRESS)
@@ -69,7 +69,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as cache:
         for name in ("cold", "warm"):
             found = measured(cache, WIDTH, options.as_torch_does)
-            print(f"{name}: {found['clock']:.1f} s on the clock, {found['cpu']:.1f} s of CPU time", flush=True)
+            print(f"{name}: {found['clock']:.1f} s wall time, {found['cpu']:.1f} s of CPU time", flush=True)
 
 
 if __name__ == "__main__":

@@ -1,11 +1,13 @@
-"""A physics-informed DeepONet for many functions at the same points: the ways to differentiate it, timed.
+"""Time several ways to differentiate a physics-informed DeepONet for many functions at the same points.
 
 python benchmarks/functions.py [functions] [points]
 
-"a row for each pair" repeats points for each function, as one has to without functions=; "one after the other" is AD
-over the outputs in turn, and "together" the trick of zero coordinate shift, which AD uses by itself for many outputs.
-All give the same residual, which is checked before anything is timed. A second table has both ways for networks of few
-outputs; AD changes to the second from as many outputs on as `dudx.engines.autodiff._TOGETHER` says.
+"a row for each pair" repeats the points per function, as is necessary without functions=. "one after the other" is AD
+over the outputs in turn. "together" is zero coordinate shift, which AD uses by default for many outputs. All residuals
+are compared before they are timed.
+
+A second table compares the last two for networks with few outputs. AD uses zero coordinate shift from
+`dudx.engines.autodiff._TOGETHER` outputs on.
 """
 
 from __future__ import annotations
@@ -27,26 +29,26 @@ SENSORS, WIDTH, DEPTH = 32, 64, 3
 
 
 def mlp(inputs: int) -> nn.Sequential:
-    """A tanh network."""
+    """Return a tanh network."""
     sizes = [inputs, *[WIDTH] * DEPTH]
     layers = [layer for a, b in itertools.pairwise(sizes) for layer in (nn.Linear(a, b), nn.Tanh())]
     return nn.Sequential(*layers, nn.Linear(WIDTH, WIDTH))
 
 
 class DeepONet(nn.Module):
-    """A network of functions, by their values at sensors, and of points."""
+    """A network of functions, given by their values at sensors, and of points."""
 
     def __init__(self) -> None:
         super().__init__()
         self.branch, self.trunk = mlp(SENSORS), mlp(2)
 
     def forward(self, x: Tensor, a: Tensor) -> Tensor:
-        """All functions (N, sensors) at all points (B, 2): (N, B)."""
+        """Map functions (N, sensors) and points (B, 2) to values (N, B)."""
         return self.branch(a) @ self.trunk(x).T
 
 
 class InPairs(nn.Module):
-    """The same, a function for each point."""
+    """A DeepONet with one function per point."""
 
     def __init__(self, network: DeepONet):
         super().__init__()
@@ -57,12 +59,12 @@ class InPairs(nn.Module):
 
 
 def diffusion(u: Field, f: Tensor) -> Field:
-    """Diffusion and reaction with a source."""
+    """Residual of a reaction-diffusion equation with a source."""
     return u.t - 0.01 * u.xx - 0.01 * u**2 - f
 
 
 def main(functions: int = 32, points: int = 500) -> None:
-    """Print milliseconds of CPU time for a loss and its gradient."""
+    """Print CPU ms of a loss and its gradient for each subject."""
     torch.set_num_threads(1)
     torch.manual_seed(0)
     network = DeepONet()
@@ -107,7 +109,7 @@ def main(functions: int = 32, points: int = 500) -> None:
 
 
 def few_outputs(points: int = 500, most: int = 8, rounds: int = 9) -> None:
-    """Print both ways of AD for networks of one output to a few."""
+    """Print the times of AD, one after the other and together, for networks with few outputs."""
     x = torch.rand(points, 2)
     asked = [dudx.D(), dudx.D(1), dudx.D(0, 0)]
     print(f"\noutputs of a tanh network at {points} points, u_t and u_xx with gradients, median of {rounds}, CPU time")
@@ -115,7 +117,7 @@ def few_outputs(points: int = 500, most: int = 8, rounds: int = 9) -> None:
     for outputs in range(1, most + 1):
         network = nn.Sequential(mlp(2), nn.Linear(WIDTH, outputs))
         times: dict[bool, list[float]] = {False: [], True: []}
-        for _ in range(rounds + 1):  # the first, in which the network is met, does not count
+        for _ in range(rounds + 1):  # the first round is a warm-up
             for together, seconds in times.items():
                 start = time.process_time()
                 values = dudx.evaluate(network, x, asked, dudx.AD(together=together))

@@ -1,8 +1,8 @@
 """Measure several implementations of one training step, each in a process of its own, all in one interleaved run.
 
-A worker process builds its step once and then answers requests, one JSON line each: its residual (so that equality is
-asserted before any number is believed), the time of a step, the peak memory of a step. The driver asks the workers in
-turn, so that a change in the machine's mood falls on all of them alike.
+A worker process builds its step once and then answers requests, one JSON line each: its residual, the time of a step,
+the peak memory of a step. Residuals are compared before anything is timed. The driver queries the workers in turn, so
+that changes of the machine's load affect all of them.
 """
 
 from __future__ import annotations
@@ -28,11 +28,11 @@ from typing import IO, Any, Protocol
 import numpy as np
 
 HERE = Path(__file__).parent
-_LONG = 2.0  # seconds of a step that is timed without another before it
+_LONG = 2.0  # a step longer than this many seconds is timed without a preceding one
 
 
 class Step(Protocol):
-    """What a worker measures: one full training step, and the residual and gradient by which it is checked."""
+    """Interface of a worker: one full training step, and the residual and gradient for the check."""
 
     def residual(self) -> np.ndarray: ...
 
@@ -42,7 +42,7 @@ class Step(Protocol):
 
 
 class WorkerError(RuntimeError):
-    """What went wrong in a worker; `kind` is the name of the exception there, "died" or "silent"."""
+    """Failure of a worker; `kind` is the name of its exception, "died" or "silent"."""
 
     def __init__(self, name: str, kind: str, reason: str):
         super().__init__(f"{name}: {reason}")
@@ -61,7 +61,7 @@ def serve(build: Callable[[Mapping[str, Any]], Step]) -> None:
     case = json.loads(sys.argv[1])
     if "memory" in case:
         resource.setrlimit(resource.RLIMIT_DATA, (case["memory"], case["memory"]))
-    # Libraries that print would garble the answers: whatever they write goes where the errors go.
+    # Output of libraries would corrupt the answers, so it is redirected to stderr.
     answers = os.fdopen(os.dup(sys.stdout.fileno()), "w")
     os.dup2(sys.stderr.fileno(), sys.stdout.fileno())
     subject: Step | None = None
@@ -84,9 +84,9 @@ def _answer(subject: Step, request: Mapping[str, Any]) -> dict[str, Any]:
         np.save(request["file"], np.asarray(subject.gradient()).reshape(-1))
         return {}
     if request["do"] == "memory":
-        subject.step()  # workspaces that stay are not part of a step's cost
+        subject.step()  # permanent workspaces are not part of a step's cost
         gc.collect()
-        time.sleep(0.1)  # a library with threads of its own may still be cleaning up
+        time.sleep(0.1)  # threads of a library may still be cleaning up
         ctypes.CDLL(None).malloc_trim(0)
         reset_peak()
         before = resident("VmRSS")
@@ -105,13 +105,13 @@ def _answer(subject: Step, request: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def resident(key: str) -> float:
-    """VmRSS (now) or VmHWM (peak) of this process in KiB."""
+    """Return VmRSS (current) or VmHWM (peak) of this process in KiB."""
     with open("/proc/self/status", encoding="ascii") as status:
         return next(float(line.split()[1]) for line in status if line.startswith(key))
 
 
 def reset_peak() -> None:
-    """Make the kernel forget the peak so far."""
+    """Reset the peak memory that the kernel records."""
     Path("/proc/self/clear_refs").write_text("5", encoding="ascii")
 
 
@@ -127,18 +127,18 @@ class Subject:
     case: Mapping[str, Any]
     python: str = sys.executable
     threads: int = 2
-    #: Where the worker's own words go; None shows them.
+    #: File for the worker's own output; None shows it.
     log: IO[str] | None = None
-    #: Seconds to wait for an answer; None waits for ever.
+    #: Seconds to wait for an answer; None waits without limit.
     patience: float | None = None
     variables: Mapping[str, str] = field(default_factory=dict)
-    #: How many steps are timed as one, and their mean taken.
+    #: Number of steps that are timed together and averaged.
     steps: int = 1
     seconds: list[float] = field(default_factory=list)
     megabytes: float = float("nan")
 
     def start(self) -> None:
-        """Start the process; it builds its step before it answers."""
+        """Start the process, which builds its step before it answers."""
         threads = {"OMP_NUM_THREADS": str(self.threads), "MKL_NUM_THREADS": str(self.threads)}
         self.process = subprocess.Popen(
             [self.python, str(HERE / self.script), json.dumps(self.case)],
@@ -150,10 +150,10 @@ class Subject:
         )
 
     def ask(self, **request: Any) -> dict[str, Any]:
-        """One request, one answer; what goes wrong in the worker is raised here as a `WorkerError`."""
+        """Send one request and return the answer; a failure of the worker is raised as `WorkerError`."""
         assert self.process.stdin is not None
         assert self.process.stdout is not None
-        with contextlib.suppress(BrokenPipeError):  # a dead worker has no answer, which is noticed below
+        with contextlib.suppress(BrokenPipeError):  # a dead worker has no answer; handled below
             self.process.stdin.write(json.dumps(request) + "\n")
             self.process.stdin.flush()
         if not select.select([self.process.stdout], [], [], self.patience)[0]:
@@ -168,7 +168,7 @@ class Subject:
         return answer
 
     def next_step(self) -> dict[str, Any]:
-        """The time of a step that follows another, as it does in training.
+        """Return the time of a step that follows another, as in training.
 
         While the others had their turns the caches and the memory of this one went cold, which a training never meets.
         Of a step that takes seconds that is no part worth a second one.
@@ -176,12 +176,12 @@ class Subject:
         return self.ask(do="time", steps=self.steps, again=not self.seconds or self.seconds[-1] < _LONG)
 
     def stop(self) -> None:
-        """Hang up."""
+        """Close the connection and wait for the process."""
         with contextlib.suppress(BrokenPipeError):
             self.process.communicate()
 
     def peak(self) -> float:
-        """The memory that a step takes at its peak, in MiB, from a process of its own.
+        """Return the peak memory of a step in MiB, measured in a new process.
 
         There the C library asks the system for every larger block and gives it back at once. Otherwise freed blocks
         that it keeps count as in use, a peak hides under them, and by how much differs from run to run.
@@ -201,7 +201,7 @@ class Subject:
 def measure(
     subjects: Sequence[Subject], folder: Path, repeats: int, tolerance: Mapping[str, float] | None = None
 ) -> None:
-    """Measure memory and, round after round, time; with tolerances, check first that all agree with the first."""
+    """Measure memory once and time in rounds; with tolerances, first check that all agree with the first subject."""
     try:
         for subject in subjects:
             subject.start()
@@ -216,7 +216,7 @@ def measure(
 
 
 def time_in_rounds(subjects: Sequence[Subject], repeats: int) -> None:
-    """A step of each in turn, round after round; the first step of a subject is no measure of the others."""
+    """Time one step of each subject per round; the first step of each subject is a warm-up."""
     for subject in subjects:
         subject.ask(do="time")
     for _ in range(repeats):
@@ -225,7 +225,7 @@ def time_in_rounds(subjects: Sequence[Subject], repeats: int) -> None:
 
 
 def agree(subject: Subject, first: Subject, folder: Path, tolerance: Mapping[str, float]) -> None:
-    """Raise unless a subject's residual is the first one's, which has been asked before and is in the folder."""
+    """Raise an error if a subject's residual differs from the first subject's, which is stored in the folder."""
     file, truth = (folder / f"{s.name.replace(' ', '-')}.npy" for s in (subject, first))
     subject.ask(do="residual", file=str(file))
     residual, expected = np.load(file), np.load(truth)
@@ -236,7 +236,7 @@ def agree(subject: Subject, first: Subject, folder: Path, tolerance: Mapping[str
 
 
 def make_case(folder: Path, inputs: int, width: int, depth: int, batch: int) -> dict[str, Any]:
-    """Weights of a tanh network and points, the same for every implementation, in a file."""
+    """Write weights of a tanh network and points to a file that all implementations use."""
     generator = np.random.default_rng(0)
     sizes = [inputs, *[width] * depth, 1]
     arrays: dict[str, np.ndarray] = {"x": generator.uniform(-1, 1, (batch, inputs)).astype(np.float32)}

@@ -1,11 +1,11 @@
-"""What each sample's own derivative costs, beside the batched idiom that gets it wrong and the loop that is slow.
+"""Time per-sample derivatives of coupled networks, the batched idiom (incorrect) and a loop over samples (slow).
 
     python benchmarks/isolation_cost.py [--out runs/isolation] [--repeats 7] [--quick]
 
 Time and peak memory of a full training step (the Laplacian's mean square, forward and backward) in two variables, in
-single precision: a network with batch norm and one with attention over the batch. Times are the least of interleaved
-repetitions; on one thread they are the processor's, so that other work on the machine hardly counts. A way whose step
-would take longer than ten seconds is left out. What is in the folder is not measured again.
+single precision: a network with batch norm and one with attention over the batch. Times are the minimum over
+interleaved repetitions; on one thread they are CPU times, so that other load hardly affects them. Methods whose step
+would take longer than ten seconds are skipped. Results that exist in the folder are not measured again.
 """
 
 from __future__ import annotations
@@ -28,16 +28,16 @@ WIDTH = 64
 BATCHES = {"batchnorm": [2**7, 2**10, 2**13, 2**16], "attention": [2**7, 2**9, 2**11]}
 QUICK = {"batchnorm": [2**7, 2**10], "attention": [2**7, 2**8]}
 BASE, TRUTH, LOOP = "batched AD", "isolated AD", "per-sample loop"
-#: The first is the one that the others are compared with.
+#: The first method is the reference for the others.
 WAYS = [TRUTH, BASE, "isolated FD", "isolated Taylor", "per-sample AD", LOOP]
-#: The idiom may differ as much as it likes, differences by their error in single precision.
+#: Tolerances: none for the idiom; for finite differences their error in single precision.
 TOLERANCE = {BASE: math.inf, "isolated FD": 0.05}
-#: By which power of the batch the work grows: attention sees all pairs, and the per-sample ways all batches.
+#: Power of the batch size with which the work grows: attention uses all pairs, per-sample methods all batches.
 GROWTH = {
     (network, way): 1 + (network == "attention") + way.startswith("per-sample") for network in NETWORKS for way in WAYS
 }
 PATIENCE = 10.0  # seconds for a step
-MEMORY = "memory only"  # the status of a row that has no time yet
+MEMORY = "memory only"  # status of a row without a time yet
 STYLES = {
     BASE: (BLACK, "o", ":"),
     TRUTH: (BLUE, "s", "-"),
@@ -49,7 +49,7 @@ STYLES = {
 
 
 def main() -> None:
-    """Measure what is missing, print the table, draw the picture."""
+    """Measure missing rows, print the table and draw the picture."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--out", type=Path, default=HERE.parent / "runs" / "isolation")
     parser.add_argument("--networks", nargs="+", choices=NETWORKS, default=list(NETWORKS))
@@ -71,7 +71,7 @@ def main() -> None:
 
 
 def _measure(results: Results, network: str, batch: int, threads: int, repeats: int) -> None:
-    """All ways on one network and batch: memory one by one, then time in one interleaved run."""
+    """Measure all methods on one network and batch: memory one by one, then time in one interleaved run."""
     rows = {way: Row(network, WIDTH, batch, threads, way, MEMORY) for way in WAYS}
     known = {way: results.rows.get(row.key) for way, row in rows.items()}
     if all(row is not None and row.status in FINAL for row in known.values()):
@@ -99,7 +99,7 @@ def _measure(results: Results, network: str, batch: int, threads: int, repeats: 
 
 
 def _time(subjects: Sequence[Subject], repeats: int) -> None:
-    """Round after round, once all are sure to compute what the first computes."""
+    """Time all methods in rounds, after checking that they agree with the first one."""
     try:
         with tempfile.TemporaryDirectory() as folder:
             for subject in subjects:
@@ -108,7 +108,7 @@ def _time(subjects: Sequence[Subject], repeats: int) -> None:
         for number in range(repeats + 1):
             for subject in subjects:
                 answer = subject.next_step()
-                if number:  # the first step is no measure of the others
+                if number:  # the first step is a warm-up
                     subject.seconds.append(answer["processor" if subject.threads == 1 else "seconds"])
     finally:
         for subject in subjects:
@@ -117,7 +117,7 @@ def _time(subjects: Sequence[Subject], repeats: int) -> None:
 
 
 def _expected(results: Results, row: Row) -> float:
-    """Seconds, from the next smaller batch."""
+    """Estimate the seconds of a step from the next smaller batch."""
     smaller = results.smaller(row)
     if smaller is None:
         return 0.0
@@ -128,7 +128,7 @@ def _expected(results: Results, row: Row) -> float:
 
 
 def markdown(rows: Sequence[Row]) -> str:
-    """A section for each network."""
+    """Return the Markdown table, one section per network."""
     parts = []
     for network, title in NETWORKS.items():
         mine = [row for row in rows if row.problem == network and row.status == "ok"]
@@ -150,7 +150,7 @@ def markdown(rows: Sequence[Row]) -> str:
 
 
 def draw(rows: Sequence[Row], path: Path) -> None:
-    """Time and peak memory against the batch, both axes logarithmic, a line of panels for each network."""
+    """Draw time and peak memory against the batch, one row of panels per network."""
     figure, panels = plt.subplots(2, 2, figsize=(12, 8), layout="constrained")
     for (network, title), (left, right) in zip(NETWORKS.items(), panels, strict=True):
         for way, (colour, marker, line) in STYLES.items():

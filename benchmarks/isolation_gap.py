@@ -1,11 +1,11 @@
-"""What `dudx.isolate(..., approximate=True)` leaves out in networks that mix samples in several layers.
+"""Measure the error of `dudx.isolate(..., approximate=True)` in networks that mix samples in several layers.
 
     python benchmarks/isolation_gap.py [--largest 4096] [--seeds 3] [--out docs/images/isolation-gap.png]
 
-The error of u_x, by Taylor propagation in double precision on fresh networks of width 32, relative to its root mean
-square: of `isolate(model, x, approximate=True)` and, for comparison, of the usual idiom `AD(coupled="ignore")`, against
-`isolate(model, x, exact=True)` at a few samples of the batch. With --out the picture is drawn, and the numbers are
-written beside it as CSV.
+The error of u_x is relative to its root mean square, by Taylor propagation in double precision on untrained networks of
+width 32. It is measured for `isolate(model, x, approximate=True)` and for the usual idiom `AD(coupled="ignore")`,
+against `isolate(model, x, exact=True)` at a few samples of the batch. With --out the picture is drawn, and the numbers
+are written next to it as CSV.
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ import dudx
 
 WIDTH, SAMPLES = 32, 16
 #: Attention compares all pairs of a batch, so that its exact evaluation at one sample is of the second order in the
-#: batch size: above 512 samples in a batch fewer of them are looked at, at 4096 two of each network.
+#: batch size: above 512 samples in a batch fewer of them are compared, at 4096 two per network.
 PAIRS = 8192
 
 
 class AttentionStack(nn.Module):
-    """Residual self-attention blocks in which the batch is the sequence."""
+    """Residual self-attention over the batch as the sequence."""
 
     def __init__(self, layers: int):
         super().__init__()
@@ -38,7 +38,7 @@ class AttentionStack(nn.Module):
         self.attentions = nn.ModuleList(nn.MultiheadAttention(WIDTH, 2) for _ in range(layers))
 
     def forward(self, x: Tensor) -> Tensor:
-        """Blocks of norm, attention and tanh."""
+        """Apply blocks of norm, attention and tanh."""
         h = self.embed(x)
         for norm, attention in zip(self.norms, self.attentions, strict=True):
             tokens = norm(h)
@@ -47,7 +47,7 @@ class AttentionStack(nn.Module):
 
 
 def batch_norm_stack(layers: int) -> nn.Module:
-    """Linear layers, each followed by batch norm and tanh."""
+    """Return a network of linear layers, each followed by batch norm and tanh."""
     widths = [2, *[WIDTH] * layers]
     blocks = [(nn.Linear(a, b), nn.BatchNorm1d(b), nn.Tanh()) for a, b in itertools.pairwise(widths)]
     return nn.Sequential(*itertools.chain.from_iterable(blocks), nn.Linear(WIDTH, 1))
@@ -68,7 +68,7 @@ class Gap:
 
 
 def gap(network: str, layers: int, batch: int, seeds: int) -> Gap:
-    """The errors, as root mean squares over a few samples and some fresh networks."""
+    """Return root mean square errors over a few samples and some untrained networks."""
     squares = torch.zeros(3, dtype=torch.float64)
     for seed in range(seeds):
         torch.manual_seed(seed)
@@ -88,7 +88,7 @@ def gap(network: str, layers: int, batch: int, seeds: int) -> Gap:
 
 
 def measured(largest: int, seeds: int) -> Iterator[Gap]:
-    """Every network, depth and batch size."""
+    """Measure every network, depth and batch size."""
     for network, layers in itertools.product(NETWORKS, (1, 2, 4)):
         batch = 16
         while batch <= largest:
@@ -97,7 +97,7 @@ def measured(largest: int, seeds: int) -> Iterator[Gap]:
 
 
 def markdown(gaps: Sequence[Gap]) -> str:
-    """A table with a row for each batch size."""
+    """Return a table with one row per batch size."""
     columns = sorted({(g.network, g.layers) for g in gaps}, key=lambda c: (list(NETWORKS).index(c[0]), c[1]))
     by_place = {(g.network, g.layers, g.batch): g for g in gaps}
     heads = ["B", *(f"{network} ×{layers}" for network, layers in columns)]
@@ -109,7 +109,7 @@ def markdown(gaps: Sequence[Gap]) -> str:
 
 
 def draw(gaps: Sequence[Gap], path: Path) -> None:
-    """Errors against the batch size, both axes logarithmic, a panel for each kind of network."""
+    """Draw the errors against the batch size, one panel per kind of network."""
     from dudx.lab import plots
 
     with plots.figure(path, len(NETWORKS), (9.6, 3.9)) as axes:
@@ -139,11 +139,11 @@ def draw(gaps: Sequence[Gap], path: Path) -> None:
 
 
 def main() -> None:
-    """Measure, print the table, and draw."""
+    """Measure, print the table and draw the picture."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--largest", type=int, default=4096, help="the largest batch, at most 8192")
     parser.add_argument("--seeds", type=int, default=3)
-    parser.add_argument("--out", type=Path, help="a picture to draw; the numbers go beside it")
+    parser.add_argument("--out", type=Path, help="a picture to draw; the numbers are written next to it")
     options = parser.parse_args()
     torch.set_num_threads(1)
     with torch.no_grad():

@@ -1,12 +1,12 @@
-"""What a step of Levenberg and Marquardt's method costs, and how much of it is products of matrices and factorisations.
+"""Time a Levenberg-Marquardt step, and the share of matrix products and factorisations in it.
 
     python benchmarks/jacobian_cost.py [--width 24] [--depth 3] [--points 1500] [--boundary 600] [--engines ad fd]
         [--solver free]
 
-Poisson's equation in double precision on one thread: the time of a gradient, of the Jacobian, of a step, in processor
-seconds; and from a profile of the step the share of the time spent in products and factorisations. The Jacobian is
+Poisson's equation in double precision on one thread: CPU seconds of a gradient, of the Jacobian and of a step. A
+profile of the step gives the share of products and factorisations. The Jacobian is
 compared with row-by-row differentiation of a few rows before any number is printed. With many parameters (--width 128
---depth 4) the step has no normal matrix: it pairs samples where these are few, or does without (--solver free).
+--depth 4) the step has no normal matrix: it solves in sample space if samples are few, or matrix-free (--solver free).
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from dudx.lab.problems.poisson import poisson
 from dudx.lab.run.networks import MLP
 from dudx.optim import LevenbergMarquardt, Term, linearize
 
-#: What counts as products of matrices and factorisations, by the names of torch's kernels.
+#: Names of torch's kernels that count as matrix products and factorisations.
 PRODUCTS = (
     "aten::mm", "aten::bmm", "aten::addmm", "aten::baddbmm", "aten::mv", "aten::addmv", "aten::addmv_", "aten::dot",
     "aten::linalg_cholesky_ex", "aten::linalg_solve_triangular", "aten::linalg_eigh", "aten::_linalg_eigh",
@@ -44,7 +44,7 @@ ENGINES: dict[str, Callable[[], Engine]] = {
 
 
 def seconds(run: Callable[[], object], repeats: int) -> float:
-    """The median of processor seconds, after one that does not count."""
+    """Return the median CPU seconds after one warm-up call."""
     run()
     found = []
     for _ in range(repeats):
@@ -55,7 +55,7 @@ def seconds(run: Callable[[], object], repeats: int) -> float:
 
 
 def in_products(run: Callable[[], object]) -> float:
-    """The share of a call's time spent in products and factorisations; the profile itself slows the rest down."""
+    """Return the share of a call's time in products and factorisations; profiling slows the rest down."""
     with profile(activities=[ProfilerActivity.CPU]) as profiled, record_function("whole"):
         run()
     events = profiled.key_averages()
@@ -64,11 +64,11 @@ def in_products(run: Callable[[], object]) -> float:
 
 
 def agree(terms: list[Term], model: nn.Module) -> None:
-    """Raise an error unless some rows of the Jacobian are what autograd finds for them one by one."""
+    """Raise an error unless some rows of the Jacobian agree with autograd, row by row."""
     parameters = list(model.parameters())
     for term in terms:
         few = {name: value[:5] for name, value in term.data.items()}
-        rewind = Rewind(term.generators())  # stochastic steps are to be the same in both
+        rewind = Rewind(term.generators())  # stochastic steps must be equal in both
         rows = linearize(term.residual, model, term.x[:5], term.engine, data=few)[1].dense()
         rewind()
         values = term.residual(model, term.x[:5], term.engine, **few)
@@ -79,7 +79,7 @@ def agree(terms: list[Term], model: nn.Module) -> None:
 
 
 def main() -> None:
-    """Measure each engine and print a table."""
+    """Measure each engine and print the table."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--width", type=int, default=24)
     parser.add_argument("--depth", type=int, default=3)
@@ -107,7 +107,7 @@ def main() -> None:
         ]
         agree(terms, model)
         optimizer = LevenbergMarquardt(model.parameters(), solver=options.solver)
-        for _ in range(10):  # past the first steps, in which several dampings are tried
+        for _ in range(10):  # skip the first steps, which try several dampings
             optimizer.step(terms)
 
         def gradient(terms: list[Term] = terms, model: nn.Module = model) -> None:

@@ -1,4 +1,4 @@
-"""Poisson's equation in 10 000 dimensions: the randomised Laplacian against its closed form, and the memory it takes.
+"""Compare the randomised Laplacian with its closed form in 10 000 dimensions, and measure memory.
 
 python benchmarks/many_dimensions.py [dimensions] [points] [samples]
 """
@@ -16,7 +16,7 @@ import dudx
 
 
 class Waves(nn.Module):
-    """u = sin(w·x) + Σ c_i cos(x_i): a part that couples all axes, and one that is different along each."""
+    """The function u = sin(w·x) + Σ c_i cos(x_i): one part couples all axes, the other differs per axis."""
 
     def __init__(self, dimensions: int):
         super().__init__()
@@ -27,12 +27,12 @@ class Waves(nn.Module):
         return torch.sin(x @ self.w) + torch.cos(x) @ self.c
 
     def laplacian(self, x: Tensor) -> Tensor:
-        """In closed form."""
+        """Return the Laplacian in closed form."""
         return -self.w.square().sum() * torch.sin(x @ self.w) - torch.cos(x) @ self.c
 
 
 def main(dimensions: int = 10_000, points: int = 64, samples: int = 16) -> None:
-    """Print the error of the estimate as it is and as it says, then a training step of a network."""
+    """Print the true and the reported error of the estimate, then time a training step."""
     torch.manual_seed(0)
     before = _megabytes()
     x, waves = torch.rand(points, dimensions), Waves(dimensions)
@@ -41,7 +41,7 @@ def main(dimensions: int = 10_000, points: int = 64, samples: int = 16) -> None:
     with torch.no_grad():
         ((value, said),) = engine.estimated(waves, x, [dudx.Laplacian()])
         exact = waves.laplacian(x)
-    print(f"{points} points in {dimensions} dimensions, {samples} samples a point")
+    print(f"{points} points in {dimensions} dimensions, {samples} samples per point")
     print(f"Laplacian in closed form: rms {_rms(exact):.2f}")
     print(f"estimate: rms error {_rms(value - exact):.2f}, standard error it reports {_rms(said):.2f}")
     print(f"mean over the points: error {float((value - exact).mean()):+.2f}, expected to be within "
@@ -53,7 +53,7 @@ def main(dimensions: int = 10_000, points: int = 64, samples: int = 16) -> None:
     start = time.perf_counter()
     (dudx.evaluate(model, x, operator, engine) - right).square().mean().backward()
     print(f"a training step of a tanh network on Poisson's equation: {time.perf_counter() - start:.2f} s")
-    print(f"memory at most {_megabytes():.0f} MB, of which {before:.0f} MB before anything was computed")
+    print(f"peak memory {_megabytes():.0f} MB, of which {before:.0f} MB before the computation")
 
 
 def _rms(values: Tensor) -> float:

@@ -1,4 +1,4 @@
-"""What the benchmarks' pictures have in common."""
+"""Shared settings of the benchmarks' pictures."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from matplotlib.axes import Axes
 
 
 def against_the_batch(axes: Axes, quantity: str) -> None:
-    """Logarithmic axes for a quantity that grows with the batch."""
+    """Set logarithmic axes for a quantity that grows with the batch."""
     axes.set_xscale("log", base=2)
     axes.set_yscale("log")
     axes.set_xlabel("points in the batch")

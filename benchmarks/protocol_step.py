@@ -3,10 +3,10 @@
     python benchmarks/protocol_step.py [--problems poisson burgers heat] [--engines ad fd sfd] [--rounds 8]
 
 Both sides train the same network with Adam and a cosine schedule on points that are resampled every epoch. The bare
-loop is what a person writes without the laboratory: rejection sampling by hand, `Residual(..., compile=True).loss`,
+loop is a typical script without the laboratory: rejection sampling by hand, `Residual(..., compile=True).loss`,
 boundary terms in eager PyTorch, one backward pass. The trainer runs as users run it, with records, display and
-checkpoints. Rounds of both alternate in one process, and CPU times are compared, so that a busy machine affects both
-alike.
+checkpoints. Rounds of both alternate in one process, and CPU times are compared, so that other load affects both
+equally.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ EDGE = 2048
 
 
 class ToUnit(torch.nn.Module):
-    """Maps the box of heat's domain to [-1, 1]."""
+    """A layer that maps the box of heat's domain to [-1, 1]."""
 
     scale: Tensor
     shift: Tensor
@@ -55,20 +55,20 @@ class ToUnit(torch.nn.Module):
 
 
 def network(inputs: int, width: int) -> torch.nn.Module:
-    """A tanh network with four hidden layers; that of heat rescales its three inputs."""
+    """Return a tanh network with four hidden layers; with three inputs, for heat, it rescales them."""
     sizes = [inputs, *[width] * 4, 1]
     layers = [layer for pair in itertools.pairwise(sizes) for layer in (torch.nn.Linear(*pair), torch.nn.Tanh())]
     return torch.nn.Sequential(*[ToUnit()] * (inputs == 3), *layers[:-1])
 
 
 def outside(points: Tensor, centers: Tensor, radii: Tensor) -> Tensor:
-    """The points that are in none of the discs."""
+    """Return the points outside all discs."""
     squares = (points[:, None, :2] - centers).square().sum(dim=2)
     return points[(squares > radii.square()).all(dim=1)]
 
 
 def on_circles(count: int, centers: Tensor, radii: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """Points uniform by length on circles, the normals into them, and the number of each point's circle."""
+    """Return points uniform by length on circles, normals into the circles, and each point's circle index."""
     which = torch.multinomial(radii, count, replacement=True)
     angle = 2 * math.pi * torch.rand(count)
     direction = torch.stack([angle.cos(), angle.sin()], dim=1)
@@ -76,7 +76,7 @@ def on_circles(count: int, centers: Tensor, radii: Tensor) -> tuple[Tensor, Tens
 
 
 def on_rectangle(count: int, half: Tensor) -> tuple[Tensor, Tensor]:
-    """Points uniform by length on the edge of [-half, half], and the outward normals."""
+    """Return points uniform by length on the edge of [-half, half], and outward normals."""
     vertical = torch.rand(count) < half[1] / half.sum()
     side = 2.0 * torch.randint(2, (count,)) - 1
     normals = torch.stack([side * vertical, side * ~vertical], dim=1)
@@ -116,7 +116,7 @@ def burgers(batch: int) -> Loss:
 
 
 def heat(batch: int) -> Loss:
-    """Heat in a plate with 17 holes; the Robin condition is a compiled residual, too."""
+    """Heat in a plate with 17 holes; the Robin condition is a compiled residual too."""
     equation = dudx.Residual(lambda u: u.t - u.xx - u.yy, inputs=("x", "y", "t"), compile=True)
     robin = dudx.Residual(lambda u, n, g: u.along(n) + u - g, inputs=("x", "y", "t"), data=("n", "g"), compile=True)
     discs = [*BIG, *SMALL]
@@ -147,7 +147,7 @@ LOSSES = {"poisson": poisson, "burgers": burgers, "heat": heat}
 
 
 def bare(name: str, engine: dudx.Engine, batch: int, width: int) -> Step:
-    """A training step without the laboratory."""
+    """Return a training step without the laboratory."""
     model = network(3 if name == "heat" else 2, width)
     optimizer = torch.optim.Adam(model.parameters(), lr=1e-3)
     schedule = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, T_max=20_000)
@@ -163,7 +163,7 @@ def bare(name: str, engine: dudx.Engine, batch: int, width: int) -> Step:
 
 
 def trainer_rounds(trainer: Trainer, epochs: int) -> Step:
-    """A number of epochs of a run, with everything around them but the scores, which are computed now and then."""
+    """Run epochs with everything except the scores, which are computed only occasionally."""
     trainer._result = lambda *_: {}  # type: ignore[method-assign]
     trainer._scores = dict  # type: ignore[method-assign]
 
@@ -175,7 +175,7 @@ def trainer_rounds(trainer: Trainer, epochs: int) -> Step:
 
 
 def repeated(step: Step, times: int) -> Step:
-    """Several steps as one piece of work."""
+    """Return one call that runs several steps."""
 
     def run() -> None:
         for _ in range(times):
@@ -185,7 +185,7 @@ def repeated(step: Step, times: int) -> Step:
 
 
 def cpu_seconds(work: Step) -> float:
-    """The CPU time of some work."""
+    """Return the CPU time of a call."""
     start = time.process_time()
     work()
     return time.process_time() - start

@@ -1,7 +1,7 @@
-"""A full training step on a network as small as most PINNs are, as a multiple of plain autograd's time.
+"""Time a full training step on small networks, as a multiple of plain autograd's time.
 
-Every subject takes ten steps in turn, so that whatever else the machine does falls on all of them, and each finds its
-code in the processor's caches as it does in training; the median of all steps counts.
+Every subject takes ten steps in turn, so that other load affects all of them and each finds its code in the caches, as
+in training. The result is the median over all steps.
 
     python benchmarks/small_networks.py            # 3×24 tanh, 256 and 1024 points, Burgers and Poisson, one thread
 """
@@ -21,12 +21,12 @@ import dudx
 
 NU = 0.01 / torch.pi
 Step = Callable[[], None]
-#: What a subject takes before the next one does.
+#: Steps per turn of a subject.
 STEPS = 10
 
 
 def network(width: int, depth: int) -> nn.Module:
-    """A tanh network of two inputs and one output."""
+    """Return a tanh network with two inputs and one output."""
     torch.manual_seed(0)
     sizes = [2, *[width] * depth]
     layers = [m for a, b in itertools.pairwise(sizes) for m in (nn.Linear(a, b), nn.Tanh())]
@@ -34,7 +34,7 @@ def network(width: int, depth: int) -> nn.Module:
 
 
 def plain_burgers(model: nn.Module, x: Tensor) -> Tensor:
-    """The loss as it stands in most scripts."""
+    """Return the loss of Burgers' equation as in most scripts."""
     x = x.detach().requires_grad_(True)
     u = model(x)
     (gradient,) = torch.autograd.grad(u, x, torch.ones_like(u), create_graph=True)
@@ -44,7 +44,7 @@ def plain_burgers(model: nn.Module, x: Tensor) -> Tensor:
 
 
 def plain_poisson(model: nn.Module, x: Tensor) -> Tensor:
-    """The same for Poisson's equation."""
+    """Return the loss of Poisson's equation as in most scripts."""
     x = x.detach().requires_grad_(True)
     u = model(x)
     (gradient,) = torch.autograd.grad(u, x, torch.ones_like(u), create_graph=True)
@@ -63,7 +63,7 @@ RESIDUALS = {
 
 
 def steps(problem: str, model: nn.Module, x: Tensor) -> dict[str, Step]:
-    """What is compared: a loss and its gradient, all with the same network and points."""
+    """Return the subjects: a loss and its gradient, all with the same network and points."""
     residual, plain = RESIDUALS[problem]
     fd = dudx.FD().calibrated(model, x, residual.operators(x), smallest=1e-4, largest=1.0)
     compiled = residual.compiled()
@@ -89,26 +89,26 @@ def steps(problem: str, model: nn.Module, x: Tensor) -> dict[str, Step]:
 
 
 def measured(subjects: dict[str, Step], repeats: int, clock: Callable[[], float]) -> dict[str, float]:
-    """The median time of each."""
+    """Return the median time of each subject."""
     times: dict[str, list[float]] = {name: [] for name in subjects}
     for round_ in range(1 + repeats // STEPS):
         for name, step in subjects.items():
             for _ in range(STEPS):
                 start = clock()
                 step()
-                if round_:  # the first one warms up
+                if round_:  # the first round is a warm-up
                     times[name].append(clock() - start)
     return {name: statistics.median(found) for name, found in times.items()}
 
 
 def main() -> None:
-    """Print a row for each."""
+    """Print one row per case."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--width", type=int, default=24)
     parser.add_argument("--depth", type=int, default=3)
     parser.add_argument("--batches", type=int, nargs="+", default=[256, 1024])
     parser.add_argument("--repeats", type=int, default=200)
-    parser.add_argument("--busy", action="store_true", help="count CPU time, for a machine that does other things too")
+    parser.add_argument("--busy", action="store_true", help="measure CPU time, for a machine with other load")
     arguments = parser.parse_args()
     clock = time.process_time if arguments.busy else time.perf_counter
     torch.set_num_threads(1)

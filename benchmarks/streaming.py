@@ -1,14 +1,13 @@
-"""Any batch in the memory of a slice: time per point and peak memory of a training step, slice by slice.
+"""Measure time per point and peak memory of a training step that is computed slice by slice.
 
     python benchmarks/streaming.py [--batches 1024 8192 65536 524288] [--width 128] [--repeats 3] [--threads 1]
     python benchmarks/streaming.py --batches 8192 65536 --threads 2 --chunks auto 512 1024 2048 4096 8192 --repeats 15
     python benchmarks/streaming.py --batches 8192 --returned
 
 Poisson's residual, its mean square and the gradient in all parameters; a tanh network of four hidden layers, float32.
-Slices are as `dudx.suggested_chunk` has them; the second line compares that size with others, and the third what
-`dudx.keep_freed_memory` gains. All rows and batches take turns, so ratios are of one run, and in a turn each takes as
-many steps as make the points of the largest batch: a short step would find a fast moment of the machine that a long
-one cannot.
+Slices have the size of `dudx.suggested_chunk`. The second command compares that size with others, the third measures
+`dudx.keep_freed_memory`. All rows and batches are measured in turn, so ratios are from one run. Each row processes as
+many points per turn as the largest batch has, so that short steps do not profit from short idle periods.
 """
 
 from __future__ import annotations
@@ -36,10 +35,10 @@ def main() -> None:
     parser.add_argument("--repeats", type=int, default=3)
     parser.add_argument("--threads", type=int, default=1)
     parser.add_argument("--engines", nargs="+", choices=ENGINES, default=list(ENGINES))
-    parser.add_argument("--chunks", nargs="+", default=["auto"], help="points in a slice; auto is the suggested number")
-    parser.add_argument("--returned", action="store_true", help="also with freed memory given back to the system")
+    parser.add_argument("--chunks", nargs="+", default=["auto"], help="points per slice; auto is the suggested number")
+    parser.add_argument("--returned", action="store_true", help="also with freed memory returned to the system")
     options = parser.parse_args()
-    torch.set_num_threads(options.threads)  # which the suggested number depends on
+    torch.set_num_threads(options.threads)  # the suggested number depends on it
     with tempfile.TemporaryDirectory() as temporary:
         cases = {batch: make_case(Path(temporary), 2, options.width, 4, batch) for batch in options.batches}
         subjects: dict[tuple[str, str, int], Subject] = {}
@@ -56,23 +55,23 @@ def main() -> None:
                             threads=options.threads,
                             steps=max(options.batches) // batch,
                         )
-        # Batches differ, so there is no residual that all would share; the tests check slices against the whole.
+        # Batches differ, so no residual is common to all; the tests compare slices with the whole batch.
         measure(list(subjects.values()), Path(temporary), options.repeats)
     print_table(subjects, options)
 
 
 def size(chunk: str) -> str | int:
-    """What a worker understands."""
+    """Parse the number of points per slice: "auto" or a number."""
     return chunk if chunk == "auto" else int(chunk)
 
 
 def suggested(cases: dict[int, dict[str, Any]], wanted: dict[str, Any]) -> int | None:
-    """The points in a slice, which a worker would find for itself too."""
+    """Return the points per slice, as a worker would choose them."""
     return TrainingStep(next(iter(cases.values())) | wanted | {"compile": False}).chunk
 
 
 def print_table(subjects: dict[tuple[str, str, int], Subject], options: argparse.Namespace) -> None:
-    """For each batch the time of a point, as a multiple of the engine's fastest row too, and the memory."""
+    """Print time per point (also relative to the engine's fastest row) and memory per batch."""
     table = Table(title=f"Training step in slices, Poisson, 4x{options.width} tanh, {options.threads} thread(s)")
     table.add_column("engine")
     table.add_column("slices")

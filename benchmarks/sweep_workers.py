@@ -1,10 +1,9 @@
-"""How much faster several workers finish a sweep of equal runs than one does.
+"""Measure the speed-up of a sweep of equal runs by several workers.
 
     python benchmarks/sweep_workers.py [--workers 2] [--runs 8] [--epochs 1000] [--problem burgers] [--engine ad]
 
-The whole sweep is timed, with the start of its processes; the runs must be long against that, a few seconds. The
-results of both sweeps are compared, bit for bit, before the ratio is printed. A machine that does other work at the
-same time makes the ratio smaller than it is.
+The whole sweep is timed, including the start of its processes, so the runs must be longer than that: a few seconds. The
+results of both sweeps are compared, bit for bit, before the ratio is printed. Other load reduces the measured ratio.
 """
 
 from __future__ import annotations
@@ -18,7 +17,7 @@ from dudx.lab.sweep import Outcome, Run, grid, run_sweep
 
 
 def timed(runs: list[Run], workers: int) -> tuple[float, list[Outcome]]:
-    """The seconds that the sweep takes in a folder of its own, and what it found."""
+    """Run the sweep in a new folder; return its seconds and results."""
     with tempfile.TemporaryDirectory() as folder:
         start = time.perf_counter()
         outcomes = run_sweep(runs, Path(folder), workers=workers)
@@ -26,7 +25,7 @@ def timed(runs: list[Run], workers: int) -> tuple[float, list[Outcome]]:
 
 
 def main() -> None:
-    """Time one worker, then several, and print the ratio."""
+    """Time one worker and several workers, and print the ratio."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--workers", type=int, default=2)
     parser.add_argument("--runs", type=int, default=8)

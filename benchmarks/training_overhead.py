@@ -1,9 +1,9 @@
-"""Where an epoch's time goes: the network's passes, and everything else.
+"""Measure the share of gradients in the time of an epoch.
 
     python benchmarks/training_overhead.py [--epochs 40] [--batch 8192] [--engine ad]
 
-Runs the trainer as users do, with logging and progress display, and takes the time spent in gradients (residuals
-forward and backward) out of the whole.
+The trainer runs as users run it, with logging and progress display. The time of gradients (residuals forward and
+backward) is measured separately.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ def main() -> None:
             timed(trainer.objective, "gradient", spent, "network")
             timed(trainer.objective, "draw", spent, "sampling")
             timed(trainer.optimizer, "step", spent, "optimizer")
-            trainer.evaluation.arrays = lambda: {}  # the reference's points are no part of an epoch
+            trainer.evaluation.arrays = lambda: {}  # evaluation at the reference's points is not part of an epoch
             start = time.perf_counter()
             trainer.run()
             whole = time.perf_counter() - start

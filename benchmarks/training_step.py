@@ -1,9 +1,9 @@
-"""Time and peak memory of a full training step (residual and backward pass) for each engine.
+"""Measure time and peak memory of a full training step (residual and backward pass) per engine.
 
     python benchmarks/training_step.py [--batches 8192 65536] [--repeats 15]
 
 A 4x128 tanh network in single precision, Poisson and Burgers. Times are medians of one interleaved run; only their
-ratios mean anything on another machine.
+ratios carry over to another machine.
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ ENGINES = {
     "Taylor compiled": {"engine": "Taylor", "compile": True},
 }
 SLICED = {"Taylor compiled, sliced": {"engine": "Taylor", "compile": True, "chunk": "auto"}}
-# The differences' own error in single precision; exact engines agree to 1e-4 and better.
+# Error of finite differences in single precision; exact engines agree to 1e-4 or better.
 TOLERANCE = {"FD": 0.05, "EFD": 0.05, "SFD": 0.05}
 
 
 def main() -> None:
-    """Measure and print the table."""
+    """Measure all engines and print the table."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--batches", type=int, nargs="+", default=[8192, 65536])
     parser.add_argument("--repeats", type=int, default=15)

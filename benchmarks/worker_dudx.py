@@ -1,4 +1,4 @@
-"""A training step with one of our engines: plain or compiled, on the whole batch or slice by slice."""
+"""A training step with an engine of dudx: plain or compiled, on the whole batch or slice by slice."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ NU = 0.01 / torch.pi
 
 
 def equation(problem: str, inputs: int, compile: bool) -> dudx.Residual:
-    """The residual of the problem in its own variables."""
+    """Return the residual of the problem in its own variables."""
     if problem == "burgers":
         return dudx.Residual(lambda u: u.t + u * u.x - NU * u.xx, inputs=("x", "t"), compile=compile)
     if problem == "heat":
@@ -28,7 +28,7 @@ def equation(problem: str, inputs: int, compile: bool) -> dudx.Residual:
 
 
 def engine(name: str, problem: str, inputs: int) -> dudx.Engine:
-    """The engine with steps near the optimum of a fresh network in single precision, so that only the cost differs.
+    """Return the engine, with steps near the optimum of an untrained network in single precision.
 
     The weights of the first layer shrink with the square root of the number of inputs, and the best steps grow with it.
     """
@@ -51,8 +51,8 @@ class TrainingStep(TorchStep):
     """
 
     def __init__(self, case: Mapping[str, Any]):
-        super().__init__({**case, "compile": False})  # the residual compiles itself
-        # What would be a warning to a user would be a wrong label here.
+        super().__init__({**case, "compile": False})  # the residual is compiled separately
+        # A fallback that only warns users would give rows a wrong label here.
         warnings.simplefilter("error", dudx.errors.CompilationWarning)
         self.engine = engine(case["engine"], self.problem, case["inputs"])
         self.equation = equation(self.problem, case["inputs"], compile=bool(case.get("compile")))
@@ -65,7 +65,7 @@ class TrainingStep(TorchStep):
 
     @torch.no_grad()
     def compute(self) -> torch.Tensor:
-        """For the check alone; a batch that fits only in slices is checked in slices."""
+        """Return the residual for the check; a batch that fits only in slices is evaluated in slices."""
         plain = equation(self.problem, self.x.shape[1], compile=False)
         parts: list[Any] = [plain(self.model, part, self.engine) for part in self.x.split(self.chunk or len(self.x))]
         return torch.cat(parts)

@@ -1,4 +1,4 @@
-"""A training step of a network whose samples influence each other, by one of the ways to differentiate it."""
+"""A training step of a network whose samples influence each other, by one method of differentiation."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from torch import Tensor, nn
 import dudx
 from dudx.lab.run.networks import networks
 
-#: What each way makes of the network and its batch, every step anew as training does, and the engine.
+#: Per method: the model made from the network and its batch in every step, and the engine.
 WAYS: dict[str, tuple[Callable[[nn.Module, Tensor], Any], dudx.Engine]] = {
     "batched AD": (lambda model, x: model, dudx.AD(coupled="ignore")),
     "isolated AD": (dudx.isolate, dudx.AD()),
-    # Near the best step of a fresh network in single precision, so that only the cost differs.
+    # Near the best step of an untrained network in single precision, so that only the cost differs.
     "isolated FD": (dudx.isolate, dudx.FD(step=5e-2)),
     "isolated Taylor": (dudx.isolate, dudx.Taylor()),
     "per-sample AD": (lambda model, x: model, dudx.PerSampleAD()),
@@ -26,7 +26,7 @@ WAYS: dict[str, tuple[Callable[[nn.Module, Tensor], Any], dudx.Engine]] = {
 
 
 class IsolationStep:
-    """The Laplacian's mean square and its gradient in the parameters."""
+    """The mean square of the Laplacian and its gradient with respect to the parameters."""
 
     def __init__(self, case: Mapping[str, Any]):
         torch.manual_seed(0)

@@ -16,7 +16,7 @@ import dudx.adapters.deepxde as faster
 
 
 def burgers(width: int, scale: int) -> Any:
-    """The viscous Burgers equation of the documentation: 3×20, 2540 points inside and 240 on the boundary."""
+    """Return Burgers' equation of the documentation: 3×20, 2540 points inside and 240 on the boundary."""
 
     def pde(x, y):
         dy_x = dde.grad.jacobian(y, x, i=0, j=0)
@@ -32,14 +32,14 @@ def burgers(width: int, scale: int) -> Any:
 
 
 def poisson(width: int, scale: int) -> Any:
-    """Poisson over the L-shaped domain of the documentation: 4×50, 1200 points inside and 120 on the boundary."""
+    """Return Poisson's equation on the L-shaped domain of the documentation: 4×50, 1200 + 120 points."""
 
     def pde(x, y):
         dy_xx = dde.grad.hessian(y, x, i=0, j=0)
         dy_yy = dde.grad.hessian(y, x, i=1, j=1)
         return -dy_xx - dy_yy - 1
 
-    # As a difference, whose points are in single precision; those of a polygon are not.
+    # A difference of boxes: its points are in single precision, those of a polygon are not.
     geometry = dde.geometry.Rectangle([-1, -1], [1, 1]) - dde.geometry.Rectangle([0, 0], [1, 1])
     edge = dde.icbc.DirichletBC(geometry, lambda x: 0, lambda _, on_boundary: on_boundary)
     data = dde.data.PDE(geometry, pde, edge, num_domain=1200 * scale, num_boundary=120)
@@ -55,7 +55,7 @@ CASES = {
 
 
 class Script:
-    """A model that trains in rounds."""
+    """A DeepXDE model that trains in rounds."""
 
     def __init__(self, case: str, way: str):
         dde.config.set_random_seed(1)
@@ -69,7 +69,7 @@ class Script:
             faster.accelerate(self.model)
 
     def train(self, steps: int) -> None:
-        """Some iterations, without DeepXDE's tests in between."""
+        """Train some iterations without DeepXDE's tests in between."""
         model = self.model
         for _ in range(steps):
             model.train_state.set_data_train(*model.data.train_next_batch(model.batch_size))
@@ -77,7 +77,7 @@ class Script:
             model._train_step(state.X_train, state.y_train, state.train_aux_vars)
 
     def losses(self) -> list[float]:
-        """As DeepXDE computes them by itself."""
+        """Return the losses as DeepXDE computes them."""
         state = self.model.train_state
         return [float(loss) for loss in self.model._outputs_losses(True, state.X_train, state.y_train, None)[1]]
 

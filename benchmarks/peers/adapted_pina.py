@@ -25,7 +25,7 @@ warnings.filterwarnings("ignore", module="lightning")
 
 
 class Burgers(TimeDependentProblem, SpatialProblem):
-    """Burgers' equation of the first tutorial on a problem of one's own."""
+    """Burgers' equation of PINA's tutorial on custom problems."""
 
     def burger_equation(input_, output_):
         du = grad(output_, input_)
@@ -57,7 +57,7 @@ class Burgers(TimeDependentProblem, SpatialProblem):
 
 
 class Poisson(SpatialProblem):
-    """Poisson's equation of the tutorial on extra features."""
+    """Poisson's equation of PINA's tutorial on extra features."""
 
     def laplace_equation(input_, output_):
         force_term = torch.sin(input_.extract(["x"]) * torch.pi) * torch.sin(input_.extract(["y"]) * torch.pi)
@@ -81,10 +81,10 @@ CASES = {
 
 
 class Script:
-    """A solver that trains in rounds."""
+    """A PINA solver that trains in rounds."""
 
     def __init__(self, case: str, way: str):
-        seed_everything(1, verbose=False)  # points on a boundary are drawn by numpy
+        seed_everything(1, verbose=False)  # boundary points are sampled by numpy
         problem, layers, points = CASES[case]
         inside = "phys_cond"
         if way == "least":
@@ -99,14 +99,14 @@ class Script:
             faster.accelerate(self.solver)
 
     def train(self, steps: int) -> None:
-        """Some epochs of one batch each."""
+        """Train some epochs of one batch each."""
         quiet = {"enable_progress_bar": False, "enable_model_summary": False, "enable_checkpointing": False}
         trainer = Trainer(self.solver, max_epochs=steps, accelerator="cpu", logger=False, **quiet)
         trainer.train()
         self.metrics = {name: float(value) for name, value in trainer.logged_metrics.items()}
 
     def losses(self) -> list[float]:
-        """As the trainer logged them last."""
+        """Return the losses that the trainer logged last."""
         return list(self.metrics.values())
 
 

@@ -1,11 +1,11 @@
-"""Build a virtual environment for each peer, with pinned versions, beside the package's own and never in it.
+"""Build one virtual environment per peer package, with pinned versions.
 
-    cd benchmarks && ../.venv/bin/python -m peers.environments            # all of them, or those that are named
+    cd benchmarks && ../.venv/bin/python -m peers.environments            # all of them, or those that are given
     cd benchmarks && ../.venv/bin/python -m peers.environments deepxde pina
 
-Peers that use torch get first the very build of torch that runs this script, so that a build with CUDA is never pulled
-into an environment without it, and the comparison is between libraries and not between versions of torch. What does
-not install is noted with the reason, and the benchmark goes on without it. What is there already is left alone.
+Peers that use torch first get the build of torch that runs this script. No build with CUDA is then installed where it
+is not needed, and libraries are compared with the same torch. A peer that cannot be installed is recorded with the
+reason, and the benchmark continues without it. Existing environments are not changed.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ NOTES = FOLDER / "installed.json"
 
 @dataclass(frozen=True)
 class Peer:
-    """What an environment holds; `python` is the version it needs, None for the one that runs this script."""
+    """Packages of an environment; `python` is the version it needs, None for the current one."""
 
     packages: tuple[str, ...]
     needs_torch: bool = True
@@ -47,27 +47,27 @@ PEERS = {
 
 
 class InstallError(RuntimeError):
-    """Why a peer did not install."""
+    """Reason why a peer could not be installed."""
 
 
 def python(name: str | None) -> str:
-    """The interpreter of a peer's environment; None is our own."""
+    """Return the interpreter of a peer's environment; None is our own."""
     return sys.executable if name is None else str(FOLDER / name / "bin" / "python")
 
 
 def notes() -> dict[str, dict[str, Any]]:
-    """What the last run noted: for each peer its packages, and the reason if it did not install."""
+    """Return the record of the last run: packages per peer, and the reason if it was not installed."""
     return json.loads(NOTES.read_text(encoding="utf-8")) if NOTES.exists() else {}
 
 
 def reason_missing(name: str) -> str | None:
-    """Why a peer cannot be run, or None if it can."""
+    """Return why a peer cannot be run, or None if it can."""
     note = notes().get(name)
     return "its environment has not been built" if note is None else note["reason"]
 
 
 def build(name: str, peer: Peer) -> None:
-    """Make the environment and install the peer, or raise `InstallError`."""
+    """Create the environment and install the peer, or raise `InstallError`."""
     shutil.rmtree(FOLDER / name, ignore_errors=True)
     _run([_interpreter(peer), "-m", "venv", str(FOLDER / name)], peer)
     install = [python(name), "-m", "pip", "install", "--prefer-binary"]
@@ -77,10 +77,10 @@ def build(name: str, peer: Peer) -> None:
             same_torch = [f"torch=={torch.__version__}"]
             _run([*install, *same_torch], peer)
         except InstallError:
-            # Another Python may have no such build; the same version then, in whatever build there is.
+            # Another Python may not have this build; use any build of the same version.
             same_torch = [f"torch=={torch.__version__.partition('+')[0]}"]
             _run([*install, *same_torch], peer)
-    # The driver talks to its workers in arrays.
+    # The driver exchanges arrays with its workers.
     _run([*install, "--constraint", str(ROOT / "constraints.txt"), *same_torch, "numpy", *peer.packages], peer)
 
 
@@ -94,7 +94,7 @@ def _interpreter(peer: Peer) -> str:
 
 
 def _run(command: list[str], peer: Peer) -> None:
-    # The shims of a version manager answer only when told which version they stand for.
+    # The shims of a version manager need the version to be set.
     version = {"PYENV_VERSION": peer.python} if peer.python else {}
     done = subprocess.run(command, capture_output=True, text=True, env=os.environ | version, check=False)
     if done.returncode:
@@ -102,10 +102,10 @@ def _run(command: list[str], peer: Peer) -> None:
 
 
 def _last_line(message: str) -> str:
-    """The last line that tells something, without addresses and paths, which are of this machine only."""
+    """Return the last informative line, without addresses and paths of this machine."""
     lines = [line.strip() for line in message.splitlines() if line.strip()]
     errors = [line.removeprefix("ERROR:").strip() for line in lines if line.startswith("ERROR:")]
-    errors = [line for line in errors if not line.startswith("ResolutionImpossible")]  # the line before names what is
+    errors = [line for line in errors if not line.startswith("ResolutionImpossible")]  # names no package
     last = (errors or lines or ["no message"])[-1]
     return re.sub(r"\s*\(?(\w+://|/)\S+", "", last)
 
@@ -117,7 +117,7 @@ def _is_done(name: str, peer: Peer, note: Mapping[str, Any] | None) -> bool:
 
 
 def main(names: Sequence[str] = tuple(PEERS)) -> None:
-    """Build what is missing and say what there is."""
+    """Build missing environments and list all of them."""
     FOLDER.mkdir(exist_ok=True)
     found = notes()
     for name in names:

@@ -1,4 +1,4 @@
-"""Scripts in turn, so that they share whatever else the machine does: CPU seconds a step, and how far losses differ."""
+"""Run scripts in turn: CPU seconds per step, and the difference of their losses."""
 
 from __future__ import annotations
 
@@ -11,20 +11,20 @@ from typing import Any
 
 import torch
 
-#: Steps after which the losses are compared first.
+#: Steps after which the losses are first compared.
 _FIRST = 10
-#: The script as it is, after one line, and with an equation that differentiates nothing: no engine can do with less.
+#: The plain script, the accelerated script, and an equation without derivatives as the lower bound.
 WAYS = ("before", "after", "least")
 
 
 def compared(make: Callable[[str, str], Any], cases: Sequence[str]) -> None:
-    """Print one JSON a case; the seconds of a round and the number of rounds are given on the command line."""
+    """Print one JSON line per case; the seconds of a round and the number of rounds are given on the command line."""
     torch.set_num_threads(1)
     seconds, rounds = float(sys.argv[1]), int(sys.argv[2])
     for case in cases:
         scripts = {way: make(case, way) for way in WAYS}
         for script in scripts.values():
-            script.train(_FIRST)  # in which recording and compilation happen
+            script.train(_FIRST)  # includes recording and compilation
         at_first = _apart(scripts)
         times: dict[str, list[float]] = {way: [] for way in WAYS}
         steps = max(_FIRST, round(seconds / _seconds(scripts["before"], _FIRST)))
@@ -48,6 +48,6 @@ def _seconds(script: Any, steps: int) -> float:
 
 
 def _apart(scripts: Mapping[str, Any]) -> float:
-    """How much the losses of both differ, as a share of the larger one."""
+    """Return the difference of the losses relative to the larger one."""
     before, after = scripts["before"].losses(), scripts["after"].losses()
     return max(abs(a - b) / max(abs(a), abs(b), 1e-30) for a, b in zip(before, after, strict=True))

@@ -1,6 +1,6 @@
-"""The problems every peer is given, and how many rows of a matrix product a method needs for each point of them.
+"""Problems for all peers, and rows of matrix products per point by method.
 
-Imported by workers in environments that hold nothing but numpy and the peer, so it imports nothing.
+Workers import this module in environments with only numpy and the peer, so it imports nothing.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ NU = 0.01 / 3.141592653589793
 #: The number of inputs. Columns: Poisson and biharmonic x, y; Burgers x, t; heat x, y, t.
 INPUTS = {"poisson": 2, "burgers": 2, "heat": 3, "laplacian-10": 10, "laplacian-100": 100, "biharmonic": 2}
 
-#: In how many leading columns the Laplacian is taken; the column of t, where there is one, is the last.
+#: Number of leading columns of the Laplacian; the column of t, if any, is the last.
 SPATIAL = INPUTS | {"burgers": 1, "heat": 2}
 
 

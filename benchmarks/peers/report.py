@@ -1,9 +1,9 @@
-"""The results as a Markdown table, and as a picture of time and memory against the batch.
+"""Write the results as a Markdown table and a picture of time and memory against the batch.
 
     cd benchmarks && ../.venv/bin/python -m peers.report [--out ../runs/peers] [--problem poisson] [--publish ../docs]
 
-Tables hold every problem and width; the picture shows one of them. To publish is to put table, picture and the rows
-themselves where the documentation shows them.
+Tables contain every problem and width; the picture shows one of them. `--publish` copies table, picture and rows into
+the documentation.
 """
 
 from __future__ import annotations
@@ -20,14 +20,14 @@ import matplotlib
 
 matplotlib.use("Agg")
 
-import matplotlib.pyplot as plt  # after the choice of a backend without a screen
+import matplotlib.pyplot as plt  # after choosing a backend without a screen
 from harness import HERE
 from matplotlib.axes import Axes
 from peers.results import Results, Row
 from peers.subjects import BASE, entries
 from pictures import against_the_batch
 
-#: Okabe and Ito's colours, which people with any colour vision can tell apart; markers and lines tell the rest.
+#: Okabe and Ito's colour-blind safe palette; markers and line styles distinguish the rest.
 BLACK, ORANGE, SKY, GREEN, BLUE, RED, PURPLE, GREY = (
     "#000000",
     "#E69F00",
@@ -54,12 +54,12 @@ STYLES: dict[str, tuple[str, str, str]] = {
     "JAX folx": (BLUE, ">", "-"),
     "products of Taylor": (GREY, "", ":"),
 }
-MIDDLE = 8192  # the batch that a table shows between the smallest and the largest; the picture has all of them
-REASON = 100  # letters of a reason in a table; the file of results has all of them
+MIDDLE = 8192  # batch shown between the smallest and the largest; the picture has all
+REASON = 100  # maximum length of a reason in a table; the file of results has all of it
 
 
 def main() -> None:
-    """Write the table and the picture beside the results."""
+    """Write the table and the picture next to the results."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--out", type=Path, default=HERE.parent / "runs" / "peers")
     parser.add_argument("--problem", default="poisson")
@@ -91,7 +91,7 @@ def main() -> None:
 
 
 def markdown(rows: Sequence[Row], threads: int) -> str:
-    """A section for each problem and width."""
+    """Return the Markdown tables, one section per problem and width."""
     parts = [
         "# Training step: time and peak memory\n",
         "Residual, mean square and gradient in all parameters; tanh network of four hidden layers, float32, "
@@ -128,7 +128,7 @@ def _section(problem: str, width: int, rows: Sequence[Row]) -> str:
 
 
 def _spread(batches: Sequence[int]) -> list[int]:
-    """The smallest, a middle one and the largest."""
+    """Return the smallest, a middle and the largest batch."""
     middle = min(batches, key=lambda batch: abs(math.log(batch / MIDDLE)))
     return sorted({batches[0], middle, batches[-1]})
 
@@ -150,7 +150,7 @@ def _line(cells: Sequence[str]) -> str:
 
 
 def draw(rows: Sequence[Row], path: Path) -> None:
-    """Time and peak memory against the batch, both axes logarithmic."""
+    """Draw time and peak memory against the batch on logarithmic axes."""
     good = [row for row in rows if row.status == "ok"]
     figure, (left, right) = plt.subplots(1, 2, figsize=(14, 5.2), layout="constrained")
     for subject in STYLES:
@@ -158,7 +158,7 @@ def draw(rows: Sequence[Row], path: Path) -> None:
         if not points:
             continue
         _curve(left, subject, [row.batch for row in points], [row.median for row in points])
-        if not subject.startswith("products"):  # which keep nothing, and so need no memory
+        if not subject.startswith("products"):  # products allocate no memory
             _curve(right, subject, [row.batch for row in points], [max(row.megabytes, 0.1) for row in points])
     against_the_batch(left, "time of a training step [ms]")
     against_the_batch(right, "peak memory of a training step [MB]")

@@ -1,4 +1,4 @@
-"""The table of results on disk: rows are appended as they come, and the last one for a key counts."""
+"""Table of results on disk: rows are appended, and the last row of a key is valid."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import csv
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 
-#: What happened: "ok"; "differs", "failed"; "not supported", "not installed"; "skipped" as too slow or too large.
+#: Status: "ok"; "differs", "failed"; "not supported", "not installed"; "skipped" as too slow or too large.
 FINAL = ("ok", "differs", "failed", "not supported", "skipped")
 
 
@@ -36,7 +36,7 @@ class Row:
 
 
 class Results:
-    """The rows of a file, and a way to add more."""
+    """Rows of a file, with appending."""
 
     def __init__(self, path: Path, fresh: bool = False):
         self.path = path
@@ -49,7 +49,7 @@ class Results:
                     self.rows[row.key] = row
 
     def add(self, row: Row) -> None:
-        """Append a row, unless it repeats what is known."""
+        """Append a row unless an equal one exists."""
         if self.rows.get(row.key) == row:
             return
         self.rows[row.key] = row
@@ -61,7 +61,7 @@ class Results:
             writer.writerow(asdict(row))
 
     def smaller(self, row: Row) -> Row | None:
-        """The same subject on the largest smaller batch of the same case."""
+        """Return the row of the same subject with the largest smaller batch of the case."""
         same = [r for r in self.rows.values() if (*r.key[:2], *r.key[3:]) == (*row.key[:2], *row.key[3:])]
         return max((r for r in same if r.batch < row.batch), key=lambda r: r.batch, default=None)
 

@@ -1,14 +1,14 @@
-"""Time and peak memory of a full training step: our engines against other libraries, all in interleaved rounds.
+"""Measure time and peak memory of a full training step: dudx and other libraries in interleaved rounds.
 
     cd benchmarks
     ../.venv/bin/python -m peers.environments        # once
     ../.venv/bin/python -m peers.run --quick         # one small case
-    ../.venv/bin/python -m peers.run                 # hours; interrupt and start again at will
+    ../.venv/bin/python -m peers.run                 # hours; can be interrupted and restarted
     ../.venv/bin/python -m peers.report
 
 Every subject gets the same weights, points, precision (float32) and number of threads. Before it is timed, its residual
-and its gradient are held against raw autograd in double precision. Rows go to a CSV file as they come; what is there
-is not measured again (with --retry only what went well is not).
+and its gradient are compared with raw autograd in double precision. Rows are appended to a CSV file. Existing rows are
+not measured again; with --retry, failed ones are.
 """
 
 from __future__ import annotations
@@ -30,15 +30,15 @@ from peers.results import FINAL, Results, Row
 from peers.subjects import BASE, Entry, entries
 
 DEPTH = 4
-FEWEST = 3  # steps timed of a subject that uses up its time budget
+FEWEST = 3  # minimum number of timed steps when the time budget is used up
 
 
 def main() -> None:
-    """Measure all that is asked for and not measured yet."""
+    """Measure all requested rows that are missing."""
     options = _options()
     options.out.mkdir(parents=True, exist_ok=True)
     results = Results(options.out / "results.csv")
-    # One compiler process for each compiled subject, not a pool of them beside the measurements.
+    # One compiler process per compiled subject instead of a pool, which would disturb the measurements.
     os.environ["TORCHINDUCTOR_COMPILE_THREADS"] = "1"
     with tempfile.TemporaryDirectory() as temporary, (options.out / "workers.log").open("a", encoding="utf-8") as log:
         for problem in options.cases:
@@ -52,15 +52,15 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--cases", nargs="+", choices=INPUTS, default=list(INPUTS))
     parser.add_argument("--widths", type=int, nargs="+", default=[64, 128, 256])
     parser.add_argument("--batches", type=int, nargs="+", default=[2**k for k in range(8, 20)])
-    parser.add_argument("--subjects", nargs="+", help="only these, by name; AD is always there to compare with")
+    parser.add_argument("--subjects", nargs="+", help="only these, by name; AD is always included as the reference")
     parser.add_argument("--repeats", type=int, default=15)
     parser.add_argument("--threads", type=int, default=2)
-    parser.add_argument("--chunk", type=_chunk, default="auto", help="points in a slice of the streamed engines")
-    parser.add_argument("--limit", type=float, default=20, help="seconds; a step that would take longer is skipped")
-    parser.add_argument("--budget", type=float, default=60, help="seconds of timing for one subject on one case")
-    parser.add_argument("--patience", type=float, default=900, help="seconds to wait for an answer, compilation too")
+    parser.add_argument("--chunk", type=_chunk, default="auto", help="points per slice of the streamed engines")
+    parser.add_argument("--limit", type=float, default=20, help="seconds; longer steps are skipped")
+    parser.add_argument("--budget", type=float, default=60, help="seconds of timing per subject and case")
+    parser.add_argument("--patience", type=float, default=900, help="seconds to wait for an answer, with compilation")
     parser.add_argument("--memory", type=float, default=_physical() / 2, help="gigabytes a subject may take")
-    parser.add_argument("--retry", action="store_true", help="measure again what did not go well")
+    parser.add_argument("--retry", action="store_true", help="repeat failed measurements")
     parser.add_argument("--quick", action="store_true", help="one small case, few repeats, one thread")
     parser.add_argument("--out", type=Path, default=HERE.parent / "runs" / "peers")
     options = parser.parse_args()
@@ -80,7 +80,7 @@ def _physical() -> float:
 
 @dataclass
 class Contestant:
-    """A subject at work and the row it is going to be."""
+    """A running subject and its row of the table."""
 
     entry: Entry
     subject: Subject
@@ -89,7 +89,7 @@ class Contestant:
 
 @dataclass
 class Group:
-    """All subjects on one problem, width and batch."""
+    """Measure all subjects on one problem, width and batch."""
 
     problem: str
     width: int
@@ -100,7 +100,7 @@ class Group:
     log: IO[str]
 
     def run(self) -> None:
-        """Start those that are missing, time them in rounds, write their rows."""
+        """Start missing subjects, time them in rounds and write their rows."""
         everyone = entries(self.options.chunk)
         missing = [e for e in everyone if self._is_wanted(e) and not self._is_known(e) and not self._is_hopeless(e)]
         if not missing:
@@ -120,7 +120,7 @@ class Group:
         self._write(running, missing)
         Path(self.case["file"]).unlink()
 
-    # -- whom to start -------------------------------------------------------------------------------------------
+    # -- selection ----------------------------------------------------------------------------------------------
 
     def _blank(self, entry: Entry, status: str = "ok", reason: str = "") -> Row:
         return Row(self.problem, self.width, self.batch, self.options.threads, entry.name, status, reason)
@@ -133,14 +133,14 @@ class Group:
         return row is not None and row.status in (("ok",) if self.options.retry else FINAL)
 
     def _with_base(self, everyone: Sequence[Entry], missing: Sequence[Entry]) -> list[Entry]:
-        """Those missing, and AD to compare them with, unless it is known not to run."""
+        """Return the missing subjects, and AD as the reference unless it is known to fail."""
         base = next(entry for entry in everyone if entry.name == BASE)
         row = self.results.rows.get(self._blank(base).key)
         runs = not self._is_hopeless(base) if row is None else row.status == "ok"
         return [base, *missing] if runs and base not in missing else list(missing)
 
     def _is_hopeless(self, entry: Entry) -> bool:
-        """Whether a subject cannot run or would take too long, by what is known; its row is written at once."""
+        """Return True and write the row if a subject is known to fail or to take too long."""
         blank = self._blank(entry)
         if entry.environment is not None and (why := environments.reason_missing(entry.environment)) is not None:
             self.results.add(replace(blank, status="not installed", reason=why))
@@ -161,7 +161,7 @@ class Group:
             return False
         return True
 
-    # -- what to hold them against -------------------------------------------------------------------------------
+    # -- reference ----------------------------------------------------------------------------------------------
 
     def _truth(self) -> list[np.ndarray]:
         subject = self._subject(Entry("reference", "peers/worker_reference.py"))
@@ -184,7 +184,7 @@ class Group:
         )
 
     def _answers(self, subject: Subject) -> list[np.ndarray]:
-        """The residual and the gradient."""
+        """Return residual and gradient of a subject."""
         file = self.folder / "answer.npy"
         answers = []
         for what in ("residual", "gradient"):
@@ -195,11 +195,11 @@ class Group:
     # -- measuring -----------------------------------------------------------------------------------------------
 
     def _started(self, entry: Entry) -> list[Contestant]:
-        """The subject at work, checked, its memory measured; none if something went wrong, which is written down."""
+        """Start a subject, check it and measure its memory; return an empty list and write the row if it fails."""
         subject, row = self._subject(entry), self._blank(entry)
         subject.start()
         try:
-            row = replace(row, first=1e3 * subject.ask(do="time")["seconds"])  # what is compiled is compiled here
+            row = replace(row, first=1e3 * subject.ask(do="time")["seconds"])  # includes compilation
             if entry.tolerance is not None:
                 row = self._checked(row, self._answers(subject), entry.tolerance)
             if row.status == "ok":
@@ -223,7 +223,7 @@ class Group:
         return row
 
     def _timed(self, running: list[Contestant]) -> list[Contestant]:
-        """One step each, round after round; those that fail are written down and left out."""
+        """Time one step per subject and round; failed subjects are recorded and removed."""
         for _ in range(self.options.repeats):
             for contestant in list(running):
                 seconds = contestant.subject.seconds
@@ -241,7 +241,7 @@ class Group:
         base = [1e3 * c.subject.median for c in running if c.entry.name == BASE]
         for contestant in running:
             if contestant.entry not in missing:
-                continue  # AD, present only to be compared with: its row is that of its own measurement
+                continue  # AD as the reference only; its row comes from its own measurement
             seconds = contestant.subject.seconds
             row = replace(
                 contestant.row,
@@ -258,7 +258,7 @@ def _error(answer: np.ndarray, truth: np.ndarray) -> float:
     return float(np.sqrt(np.mean((answer - truth) ** 2) / np.mean(truth**2)))
 
 
-#: How torch, XLA, C++ and Python say that the memory has run out.
+#: Messages of torch, XLA, C++ and Python about exhausted memory.
 OUT_OF_MEMORY = ("allocate memory", "RESOURCE_EXHAUSTED", "Out of memory", "bad_alloc", "MemoryError")
 
 

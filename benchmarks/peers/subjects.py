@@ -1,4 +1,4 @@
-"""Who takes part: our engines, the peers, and the bare matrix products below which a method cannot fall."""
+"""Subjects of the benchmark: engines of dudx, peers, and bare matrix products as a lower bound."""
 
 from __future__ import annotations
 
@@ -6,29 +6,29 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-#: What all times are relative to.
+#: Subject that all times are relative to.
 BASE = "AD"
 
 
 @dataclass(frozen=True)
 class Entry:
-    """An implementation: its worker, the environment the worker needs (None is our own), what the worker is told."""
+    """An implementation: its worker, the worker's environment (None is our own) and its arguments."""
 
     name: str
     script: str
     environment: str | None = None
     options: Mapping[str, Any] = field(default_factory=dict)
-    #: The largest relative error of the residual and of the gradient; None where there is nothing to compare.
+    #: Tolerances of the relative error of residual and gradient; None if there is nothing to compare.
     tolerance: tuple[float, float] | None = (1e-3, 1e-3)
 
 
-#: What differences may be off by in single precision: their truncation and rounding. Their gradient sums large terms
-#: that cancel, over all points, and loses digits with every doubling of the batch; how many is in the results.
+#: Tolerances of finite differences in single precision: truncation and rounding. Their gradient sums large terms that
+#: cancel, over all points, and loses digits with every doubling of the batch; the results contain the errors.
 DIFFERENCES = (5e-2, 1.0)
 
 
 def ours(chunk: int | str) -> list[Entry]:
-    """Our engines; AD has no compiled form, since torch.compile cannot go through nested reverse mode."""
+    """Return engines of dudx; AD has no compiled form, since torch.compile does not support nested reverse mode."""
     entries = []
     for engine in ("AD", "FD", "EFD", "SFD", "Taylor"):
         tolerance = DIFFERENCES if engine.endswith("FD") else (1e-3, 1e-3)
@@ -63,5 +63,5 @@ BOUNDS = [
 
 
 def entries(chunk: int | str = "auto") -> list[Entry]:
-    """Everyone."""
+    """Return all subjects."""
     return ours(chunk) + PEERS + BOUNDS

@@ -1,4 +1,4 @@
-"""A training step of a torch network; what differs between peers is only how the residual is computed."""
+"""A training step of a torch network; peers differ only in the computation of the residual."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 
 def network(arrays: Mapping[str, np.ndarray]) -> nn.Sequential:
-    """The tanh network with the weights of the case."""
+    """Return the tanh network with the weights of the case."""
     layers: list[nn.Module] = []
     for i in range(sum(name.startswith("w") for name in arrays)):
         weight, bias = torch.from_numpy(arrays[f"w{i}"]), torch.from_numpy(arrays[f"b{i}"])
@@ -40,7 +40,7 @@ class TorchStep(ABC):
 
     @abstractmethod
     def compute(self) -> Tensor:
-        """The residual at all points."""
+        """Return the residual at all points."""
 
     def _mean_square(self) -> Tensor:
         return self.compute().square().mean()
@@ -53,8 +53,8 @@ class TorchStep(ABC):
         return self.collected()
 
     def collected(self) -> np.ndarray:
-        """The gradients that the parameters hold, in one row."""
-        # The last bias vanishes from a residual of derivatives alone, and may be left without a gradient.
+        """Return the gradients of the parameters as one row."""
+        # A residual of derivatives alone does not depend on the last bias, which may have no gradient.
         gradients = [torch.zeros_like(p) if p.grad is None else p.grad for p in self.model.parameters()]
         return torch.cat([gradient.reshape(-1) for gradient in gradients]).numpy()
 

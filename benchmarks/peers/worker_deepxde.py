@@ -14,7 +14,7 @@ from torch import Tensor
 
 os.environ["DDE_BACKEND"] = "pytorch"
 
-import deepxde  # here, because it reads the backend when it is imported
+import deepxde  # imported here, because it reads the backend on import
 
 
 class DeepXDE(TorchStep):

@@ -16,7 +16,7 @@ Function = Callable[[Tensor], Tensor]
 
 
 class Hessian(TorchStep):
-    """A function of one point, differentiated, under vmap."""
+    """The Hessian of a function of one point, under vmap."""
 
     def compute(self) -> Tensor:
         return vmap(self._one)(self.x)
@@ -34,7 +34,7 @@ class Hessian(TorchStep):
         return jacrev(self._u)(x)[2] - laplacian if self.problem == "heat" else laplacian
 
     def _laplacian(self, f: Function, x: Tensor) -> Tensor:
-        """The trace of the Hessian in space alone; time is held."""
+        """Return the trace of the Hessian in space, at fixed time."""
         n = SPATIAL[self.problem]
         if n == len(x):
             return hessian(f)(x).trace()
@@ -42,7 +42,7 @@ class Hessian(TorchStep):
 
 
 class Forward(TorchStep):
-    """jvp of jvp along all axes at once, on the whole batch."""
+    """Nested jvp along all axes at once, on the whole batch."""
 
     def compute(self) -> Tensor:
         if self.problem == "biharmonic":
@@ -59,7 +59,7 @@ class Forward(TorchStep):
 
     @staticmethod
     def _along(f: Function, x: Tensor, direction: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """The value and the first and second derivative along the direction."""
+        """Return the value and the first and second derivative along the direction."""
         tangent = (direction.expand_as(x),)
         nested: Any = jvp(lambda y: jvp(f, (y,), tangent), (x,), tangent)
         (value, first), (_, second) = nested

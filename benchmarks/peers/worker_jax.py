@@ -1,8 +1,8 @@
 """A jitted training step in JAX: the Hessian under vmap, or folx's forward Laplacian.
 
-XLA does not read OMP_NUM_THREADS: it makes as many threads as the process may use cores. So the process is given as
-many cores as it may have threads before JAX is imported, and with one thread XLA's matrix products are told to stay
-in it. Compilation happens in the first call of each function and is not part of any later one.
+XLA ignores OMP_NUM_THREADS and starts one thread per available core. The process is therefore restricted to as many
+cores as threads before JAX is imported, and with one thread XLA's matrix products are set to single-threaded. The first
+call of each function compiles it; later calls do not.
 """
 # pyright: reportMissingImports=false
 
@@ -29,7 +29,7 @@ Function = Callable[[jax.Array], jax.Array]
 
 
 def network(parameters: list[tuple[jax.Array, jax.Array]], x: jax.Array) -> jax.Array:
-    """The tanh network at one point."""
+    """Return the tanh network at one point."""
     for w, b in parameters[:-1]:
         x = jnp.tanh(w @ x + b)
     w, b = parameters[-1]
@@ -37,17 +37,17 @@ def network(parameters: list[tuple[jax.Array, jax.Array]], x: jax.Array) -> jax.
 
 
 def by_hessian(u: Function, x: jax.Array) -> jax.Array:
-    """The Laplacian of u as the trace of its Hessian."""
+    """Return the Laplacian of u as the trace of its Hessian."""
     return jnp.trace(jax.hessian(u)(x))
 
 
 def by_folx(u: Function, x: jax.Array) -> jax.Array:
-    """The Laplacian of u by folx's forward propagation."""
+    """Return the Laplacian of u by folx's forward propagation."""
     return forward_laplacian(u)(x).laplacian
 
 
 class Jax:
-    """The residual at one point, under vmap; its mean square and the gradient are one compiled function."""
+    """A step from the residual at one point under vmap; loss and gradient are one compiled function."""
 
     def __init__(self, case: Mapping[str, Any]):
         arrays = dict(np.load(case["file"]))
@@ -67,7 +67,7 @@ class Jax:
         if self.problem == "biharmonic":
             return self.laplacian(lambda y: self.laplacian(u, y), x)
         n = SPATIAL[self.problem]
-        second = self.laplacian(lambda y: u(jnp.concatenate([y, x[n:]])), x[:n])  # time is held
+        second = self.laplacian(lambda y: u(jnp.concatenate([y, x[n:]])), x[:n])  # at fixed time
         if self.problem == "burgers":
             value, first = jax.value_and_grad(u)(x)
             return first[1] + value * first[0] - NU * second

@@ -16,7 +16,7 @@ from torch.func import vmap
 
 
 class TorchJet(TorchStep):
-    """The residual is traced once and simplified, as in torch-jet's own benchmarks."""
+    """A step whose residual is traced once and simplified, as in torch-jet's own benchmarks."""
 
     def __init__(self, case: Mapping[str, Any]):
         super().__init__(case)

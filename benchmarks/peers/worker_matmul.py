@@ -1,7 +1,7 @@
-"""Nothing but the matrix products that a method cannot do without: the time below which it cannot fall.
+"""Time only the matrix products that a method needs, as a lower bound of its time.
 
-S rows for each point pass through the layers forward, and backward for the gradients of each layer's input and weights;
-there is no activation function, no stencil, no bookkeeping. What S is for a method, `problems.streams` explains.
+S rows per point pass through the layers forward, and backward for the gradients of each layer's input and weights,
+without activation functions, stencils or overhead. `problems.streams` gives S per method.
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ BLOCK = 4096
 
 
 class Products:
-    """The products alone, in blocks that stay in the cache, into buffers made beforehand."""
+    """Matrix products in blocks that fit into the cache, written to preallocated buffers."""
 
     def __init__(self, case: Mapping[str, Any]):
         arrays = dict(np.load(case["file"]))
         points = torch.from_numpy(arrays.pop("x"))
         rows = streams(case["method"], case["problem"]) * len(points)
         self.weights = [p.detach() for p in network(arrays).parameters() if p.ndim == 2]
-        # Taylor's first layer is multiplied with the points only: its directions are columns of the weights themselves.
+        # Taylor's first layer multiplies the points only: its directions are columns of the weights.
         first = len(points) if case["method"] == "Taylor" else rows
         self.rows = [first] + [rows] * (len(self.weights) - 1)
         self.buffers = {width: torch.randn(2, BLOCK, width) for w in self.weights for width in w.shape}

@@ -15,11 +15,11 @@ from physicsnemo.sym.eq.phy_informer import PhysicsInformer
 from sympy import Function, Symbol
 from torch import Tensor
 
-STEP = 2e-2  # the same as our FD's, so that only the cost differs
+STEP = 2e-2  # equal to FD's, so that only the cost differs
 
 
 class Equation(PDE):
-    """The residual in PhysicsNeMo's own axes x, y, z; time is simply the last of them."""
+    """The residual in PhysicsNeMo's axes x, y, z, with time as the last one."""
 
     def __init__(self, problem: str):
         self.dim = INPUTS[problem]
@@ -34,7 +34,7 @@ class Equation(PDE):
 
 
 class PhysicsNeMo(TorchStep):
-    """The network is called at the centre and at each shifted set of points, as PhysicsNeMo's stencil helpers do."""
+    """Evaluate the network at the centre and at each shifted set of points, as PhysicsNeMo's helpers do."""
 
     def __init__(self, case: Mapping[str, Any]):
         super().__init__(case)

@@ -14,7 +14,7 @@ from torch import Tensor
 
 
 class Pina(TorchStep):
-    """The labels are x0, x1, … in the order of the columns."""
+    """A step whose labels are x0, x1, … in the order of the columns."""
 
     def compute(self) -> Tensor:
         labels = [f"x{i}" for i in range(self.x.shape[1])]

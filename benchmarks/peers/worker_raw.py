@@ -10,12 +10,12 @@ from torch import Tensor
 
 
 def gradient(u: Tensor, x: Tensor) -> Tensor:
-    """The gradient of each point's value in that point."""
+    """Return the gradient of each point's value with respect to the point."""
     return torch.autograd.grad(u, x, torch.ones_like(u), create_graph=True)[0]
 
 
 class Raw(TorchStep):
-    """One gradient of u, then one of each first derivative that is differentiated again."""
+    """A step with one gradient of u and one per first derivative that is differentiated again."""
 
     def compute(self) -> Tensor:
         x = self.x.detach().requires_grad_(True)

@@ -1,4 +1,4 @@
-"""The truth every subject is held against: raw autograd in double precision, in slices, so that any batch fits."""
+"""Reference for all subjects: raw autograd in double precision, in slices, so that any batch fits."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ import numpy as np
 from harness import serve
 from peers.worker_raw import Raw
 
-ROWS = 2**14  # in a slice, over all inputs: each of them has a gradient of its own
+ROWS = 2**14  # per slice, over all inputs: each input has its own gradient
 
 
 class Reference(Raw):
-    """Never timed, and asked for the residual first: one pass yields both answers."""
+    """Reference step, not timed; the residual is requested first and one pass gives both answers."""
 
     def __init__(self, case: Mapping[str, Any]):
         super().__init__(case)

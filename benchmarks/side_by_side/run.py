@@ -1,13 +1,12 @@
-"""The same problem written with DeepXDE, PINA and dudx: lines, CPU seconds to 1 %, and the error in the end.
+"""Solve one problem with DeepXDE, PINA and dudx: lines, CPU seconds to 1 %, and the final error.
 
     cd benchmarks && ../.venv/bin/python -m peers.environments deepxde pina
     cd benchmarks && ../.venv/bin/python -m side_by_side.run [--cap 900] [--seeds 3] [--out FOLDER] [--shown]
 
-Each script runs in an environment of its own, on one thread, with the settings its package's documentation shows: 5000
+Each script runs in its own environment, on one thread, with the settings of its package's documentation: 5000
 steps of Adam and then L-BFGS for DeepXDE and PINA (a 4×50 tanh network in single precision, 1200 points inside and 480
-on the boundary, conditions weighted by 100), the profile `cpu` for dudx. A run that is there is not run again:
-interrupt and start again at will. Lines are those a user writes: no comments, no empty lines, and none of those that
-measure.
+on the boundary, conditions weighted by 100), the profile `cpu` for dudx. Existing runs are not
+repeated, so the command can be interrupted and restarted. Comments, empty lines and lines that measure are not counted.
 """
 
 from __future__ import annotations
@@ -37,7 +36,7 @@ WAYS = {
 
 
 def lines(script: str) -> int:
-    """What a user writes of a script."""
+    """Return the number of lines of a script that a user writes."""
     code = (HERE / script).read_text(encoding="utf-8").splitlines()[1:]
     return sum(1 for line in code if line.strip() and not line.strip().startswith("#") and "# measuring" not in line)
 
@@ -47,7 +46,7 @@ def _file(out: Path, way: str, seed: int) -> Path:
 
 
 def measure(way: str, seed: int, cap: float, out: Path) -> None:
-    """Run a script; it writes its curve by itself."""
+    """Run a script, which writes its curve."""
     peer, script, options = WAYS[way]
     file = _file(out, way, seed)
     if file.exists():
@@ -68,12 +67,12 @@ def measure(way: str, seed: int, cap: float, out: Path) -> None:
 
 
 def seconds_to(error: float, curve: list[list[float]]) -> float | None:
-    """When the error was first as small as that."""
+    """Return when the error first fell to a limit."""
     return next((seconds for seconds, found in curve if found is not None and found <= error), None)
 
 
 def show(seeds: int, out: Path) -> None:
-    """The table, on the screen and in a file."""
+    """Print the table and write it to a file."""
     rows = ["| | lines | CPU seconds to 1 % | error in the end | CPU seconds in all |", "|---|---:|---:|---:|---:|"]
     for way, (_, script, options) in WAYS.items():
         files = [_file(out, way, seed) for seed in range(seeds)]
@@ -92,13 +91,13 @@ def show(seeds: int, out: Path) -> None:
 
 
 def main() -> None:
-    """Run what is missing, then show all of it."""
+    """Run missing cases, then print all of them."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--cap", type=float, default=900.0, help="CPU seconds of a run")
     parser.add_argument("--seeds", type=int, default=1)
     parser.add_argument("--ways", nargs="+", choices=list(WAYS), default=list(WAYS))
     parser.add_argument("--out", type=Path, default=ROOT / "results" / "side_by_side")
-    parser.add_argument("--shown", action="store_true", help="of what is there already")
+    parser.add_argument("--shown", action="store_true", help="run nothing; print existing results")
     chosen = parser.parse_args()
     chosen.out.mkdir(parents=True, exist_ok=True)
     for seed in range(chosen.seeds):

@@ -1,4 +1,4 @@
-"""The error against the CPU seconds of training, noted while a script trains; looks at the error do not count."""
+"""Record the error against the CPU seconds of training; evaluations of the error are not counted."""
 
 from __future__ import annotations
 
@@ -28,11 +28,11 @@ class Stopwatch:
 
     @property
     def seconds(self) -> float:
-        """CPU seconds of all threads since the start, without the looks."""
+        """Return CPU seconds of all threads since the start, without evaluations of the error."""
         return time.process_time() - self.start - self.looking
 
     def look(self, predict: Callable[[np.ndarray], np.ndarray], now: bool = False) -> bool:
-        """Note the error if it is time to; True when the time is over."""
+        """Record the error if it is due; return True when the time is over."""
         seconds = self.seconds
         if now or seconds - self.curve[-1][0] >= self.every:
             began = time.process_time()
@@ -44,13 +44,13 @@ class Stopwatch:
         return seconds >= self.cap
 
     def write(self, predict: Callable[[np.ndarray], np.ndarray]) -> None:
-        """Note the last error, and that this is the end."""
+        """Record the last error and the end of the run."""
         self.look(predict, now=True)
         self._unfinished.replace(self.out)
 
     @property
     def _unfinished(self) -> Path:
-        """What there is of a run that goes on, or was stopped."""
+        """Write the record of a running or stopped run."""
         return self.out.with_suffix(".unfinished")
 
     def _save(self) -> None:
