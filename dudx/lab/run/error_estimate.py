@@ -44,11 +44,13 @@ class Estimate:
             estimate of the relative error.
         points: in the interior, at which the correction e was computed.
         directions: among which it was sought.
+        late: ‖e‖ in the second half of time / ‖u + e‖ everywhere; without time, `relative_l2`.
     """
 
     relative_l2: float
     points: int
     directions: int
+    late: float
 
 
 def estimate(
@@ -94,7 +96,14 @@ def estimate(
     correction = along @ _solved(parts)
     asked = _asked(problem, model, x, engine, generator)
     size = ((u + correction) * asked).norm().clamp(min=1e-300)
-    return Estimate(float((correction * asked).norm() / size), points=points, directions=len(chosen))
+    error = correction * asked
+    late = error if problem.time is None else error[:, x[:, problem.time] > _middle(problem)]
+    return Estimate(float(error.norm() / size), points, len(chosen), float(late.norm() / size))
+
+
+def _middle(problem: Problem) -> float:
+    """Return the middle of the problem's time."""
+    return sum(corner[problem.time or 0] for corner in problem.domain.bounds) / 2
 
 
 @torch.no_grad()

@@ -1,4 +1,4 @@
-"""Stopping a run without losing what it has done."""
+"""Stop a run on Ctrl-C or SIGTERM without losing its work."""
 
 from __future__ import annotations
 
@@ -9,24 +9,27 @@ from contextlib import contextmanager
 
 
 @contextmanager
-def stop_request() -> Iterator[Callable[[], bool]]:
-    """Let Ctrl-C or a polite kill finish the epoch first; a second Ctrl-C stops at once."""
-    asked: list[int] = []
+def stop_request(quiet: bool = False) -> Iterator[Callable[[], bool]]:
+    """Let the first Ctrl-C or SIGTERM request a stop after the present epoch; the second one raises at once.
 
-    def remember(number: int, frame: object) -> None:
-        if asked:
+    Yields a function that returns True once a stop was requested. Outside of the main thread no handler is installed.
+    """
+    received: list[int] = []
+
+    def request(number: int, frame: object) -> None:
+        if received:
             raise KeyboardInterrupt
-        asked.append(number)
-        if number == signal.SIGINT:
-            # Not by print, which may be at work itself when the signal comes.
+        received.append(number)
+        if number == signal.SIGINT and not quiet:
+            # os.write, since print may be what the signal interrupts.
             os.write(2, b"\ndudx: finishing this epoch and saving; Ctrl-C once more stops at once.\n")
 
     try:
-        previous = {number: signal.signal(number, remember) for number in (signal.SIGINT, signal.SIGTERM)}
-    except ValueError:  # not in the main thread, which alone may set handlers
+        previous = {number: signal.signal(number, request) for number in (signal.SIGINT, signal.SIGTERM)}
+    except ValueError:  # only the main thread may install handlers
         previous = {}
     try:
-        yield lambda: bool(asked)
+        yield lambda: bool(received)
     finally:
         for number, handler in previous.items():
             signal.signal(number, handler)

@@ -1,9 +1,10 @@
-"""The phases of a training: an optimizer by gradients, or by the terms of the loss, then perhaps L-BFGS."""
+"""Phases of training: a first-order, line-search or least-squares optimizer, optionally followed by L-BFGS."""
 
 from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
 from typing import Any, Protocol
 
 import torch
@@ -20,7 +21,7 @@ from dudx.optim.step_solvers import Reduce
 
 #: The loss before a step and, by name, its unweighted parts.
 Losses = tuple[float, Mapping[str, Tensor]]
-#: Leaves the gradient of the loss in the parameters that an optimizer has.
+#: Computes the gradient of the loss into the parameters of an optimizer.
 Gradient = Callable[[torch.optim.Optimizer, list[Part]], Losses]
 
 
@@ -28,31 +29,44 @@ class DivergedError(Exception):
     """The loss is not finite."""
 
 
+@dataclass(frozen=True)
+class StepReport:
+    """Numbers of one training step: the loss before it with its unweighted parts, and how the step was made."""
+
+    loss: float
+    by_name: Mapping[str, Tensor]
+    learning_rate: float
+    #: The engine's steps, as text.
+    step: str = ""
+    #: The damping after the step, for optimizers that have one.
+    damping: float | None = None
+
+
 class Phase(Protocol):
     """Epochs with one optimizer."""
 
-    #: What a checkpoint keeps, by name.
+    #: Objects whose state a checkpoint keeps, by name.
     stateful: dict[str, Stateful]
 
     def step(self, parts: list[Part]) -> Losses:
-        """One step."""
+        """Do one step and return the loss before it."""
         ...
 
     @property
     def learning_rate(self) -> float:
-        """Of the next step."""
+        """The learning rate of the next step."""
         ...
 
     @property
     def damping(self) -> float | None:
-        """Of the next step, where it has one."""
+        """The damping of the next step; None for optimizers without one."""
         ...
 
 
 def first_phase(
     settings: Settings, parameters: Iterable[nn.Parameter], reduce: Reduce | None = None
 ) -> tuple[Any, LRScheduler | None]:
-    """The optimizer of the main phase with its schedule, which those by terms or with line searches have none of."""
+    """Construct the main optimizer and its schedule; line-search and least-squares optimizers have no schedule."""
     name = settings.optimizer
     maker = look_up(name, optimizers(), "optimizer")
     taken = _arguments(maker)
@@ -61,8 +75,10 @@ def first_phase(
         return maker(list(parameters), **{key: value for key, value in offered.items() if key in taken}), None
     try:
         optimizer = maker(list(parameters), lr=settings.learning_rate)
-    except (Exception, SystemExit) as error:  # of the user's code
-        raise InputError(f"The optimizer {name!r} cannot be made from parameters and lr: {said(error)}.") from error
+    except (Exception, SystemExit) as error:  # raised by the user's code
+        raise InputError(
+            f"The optimizer {name!r} cannot be constructed from (parameters, lr): {said(error)}."
+        ) from error
     if name not in optimizers():
         _refuse_unusable(name, optimizer)
     if searches(optimizer):
@@ -77,13 +93,13 @@ def _refuse_unusable(name: str, optimizer: Any) -> None:
         raise InputError(f"The optimizer {name!r} is a {type(optimizer).__name__}, which is not torch.optim.Optimizer.")
     if searches(optimizer):
         raise InputError(
-            f"The optimizer {name!r} evaluates the loss itself, by a closure; there are lbfgs and broyden, and "
-            "a phase of L-BFGS after another optimizer by --lbfgs-epochs."
+            f"The optimizer {name!r} needs a closure. Use lbfgs or broyden, or add a second phase of L-BFGS with "
+            "lbfgs_epochs (--lbfgs-epochs)."
         )
 
 
 def searches(optimizer: Any) -> bool:
-    """Whether an optimizer evaluates the loss itself, by a closure that it must be given."""
+    """Return True if `optimizer.step` requires a closure that evaluates the loss."""
     closure = inspect.signature(optimizer.step).parameters.get("closure")
     return closure is not None and closure.default is inspect.Parameter.empty
 
@@ -91,12 +107,12 @@ def searches(optimizer: Any) -> bool:
 def _arguments(maker: Callable[..., Any]) -> set[str]:
     try:
         return set(inspect.signature(maker).parameters)
-    except ValueError:  # something compiled, which does not tell
+    except ValueError:  # compiled code has no signature
         return set()
 
 
 class Descent:
-    """Steps along the gradient, by an optimizer and its schedule."""
+    """Steps by a first-order optimizer and its schedule."""
 
     damping = None
 
@@ -116,7 +132,7 @@ class Descent:
 
 
 class LineSearch:
-    """Steps by an optimizer that looks at its batch as often as its line searches want to, such as L-BFGS."""
+    """Steps by an optimizer with a line search, such as L-BFGS."""
 
     learning_rate, damping = 1.0, None
 
@@ -125,14 +141,14 @@ class LineSearch:
         self.stateful: dict[str, Stateful] = {name: optimizer}
 
     def step(self, parts: list[Part]) -> Losses:
-        # The line search compares losses, so every look at the batch must use the same random steps.
+        # The line search compares losses, so every evaluation must use the same random step sizes.
         state = self._generator.get_state()
-        seen: list[Losses] = []
+        losses: list[Losses] = []
 
         def closure() -> float:
             self._generator.set_state(state)
-            seen.append(self._gradient(self.optimizer, parts))
-            return seen[-1][0]
+            losses.append(self._gradient(self.optimizer, parts))
+            return losses[-1][0]
 
         self.optimizer.step(closure)  # type: ignore[arg-type]
-        return seen[0]
+        return losses[0]

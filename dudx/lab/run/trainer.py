@@ -31,7 +31,7 @@ from dudx.lab.run.networks.rescaling import Bounds
 from dudx.lab.run.noise import Noise
 from dudx.lab.run.objective import Objective, Part
 from dudx.lab.run.optimizers.lbfgs import lbfgs
-from dudx.lab.run.phases import Descent, DivergedError, LineSearch, Phase, first_phase, searches
+from dudx.lab.run.phases import Descent, DivergedError, LineSearch, Phase, StepReport, first_phase, searches
 from dudx.lab.run.ranks import OneProcess, Ranks
 from dudx.lab.run.records import Records
 from dudx.lab.run.settings import Settings
@@ -55,8 +55,9 @@ class Trainer(Loop):
         folder: Path,
         ranks: Ranks | None = None,
         saved: Callable[[], None] | None = None,
+        records: Records | None = None,
     ):
-        self.problem, self.settings = problem, settings
+        self.problem, self.settings, self.title = problem, settings, problem.title
         self.ranks, self.saved = ranks or OneProcess(), saved
         self.objective = Objective(problem, settings)
         self.device, self.dtype = self.objective.device, self.objective.dtype
@@ -64,7 +65,7 @@ class Trainer(Loop):
         self.generator = torch.Generator(self.device).manual_seed(settings.seed)
         # A stream of its own: the points are the same whatever the engine draws.
         self.engine_generator = torch.Generator(self.device).manual_seed(settings.seed + 2**32)
-        self.model = _network(problem, settings).to(self.device, self.dtype)
+        self.model = make_network(problem, settings).to(self.device, self.dtype)
         ignoring = settings.coupled == "ignore"
         self.engine = make_engine(settings.engine, settings.accuracy, self.engine_generator, ignoring)
         problem.restart()
@@ -83,7 +84,9 @@ class Trainer(Loop):
         self.stopping = Stopping(settings.settled, settings.seconds)
         self.weighting = Weighting(self.objective, self.parameters)
         self.evaluation = Evaluation(problem, self.model, self.views, settings.reference_file)
-        self.records = Records(folder, settings, self.objective.names, self.unknowns, self.first.damping is not None)
+        self.records = records or Records(
+            folder, settings, self.objective.names, self.unknowns, self.first.damping is not None
+        )
         self.checkpoint = Checkpoint(folder, settings.problem, self._parts())
         self.epochs = settings.epochs + settings.lbfgs_epochs
         #: The damping that the engine's steps were calibrated at.
@@ -154,14 +157,18 @@ class Trainer(Loop):
         return self.first if self.second is None or self.epoch < self.settings.epochs else self.second
 
     def _epoch(self) -> None:
-        began, phase = time.process_time(), self._phase
+        began = time.process_time()
+        self._note(began, self.advance())
+
+    def advance(self) -> StepReport:
+        """Do one training step, without counting or logging it."""
+        phase = self._phase
         parts, fresh = self.drawn()
         learning_rate = phase.learning_rate
         loss, by_name = phase.step(parts)
         if fresh:
             self.stopping.add(loss)
-        # The damping after the step, and the steps that it was made with.
-        self._note(began, loss, by_name, learning_rate, step_text(self.engine), phase.damping)
+        return StepReport(loss, by_name, learning_rate, step_text(self.engine), phase.damping)
 
     def drawn(self) -> tuple[list[Part], bool]:
         """The parts of the coming epoch and whether their points are fresh; steps and weights are set where due."""
@@ -248,7 +255,8 @@ class Trainer(Loop):
         return self.records.write_result(scored(arrays), arrays, facts)
 
 
-def _network(problem: Problem, settings: Settings) -> nn.Module:
+def make_network(problem: Problem, settings: Settings) -> nn.Module:
+    """Construct the network that the settings name, with what the problem adds to it."""
     maker = look_up(settings.network, networks(), "network")
     rescaled = problem.rescaled if settings.rescale is None else settings.rescale
     sizes = sizes_taken(maker, settings.width, settings.depth, settings.spread, settings.initialisation)
