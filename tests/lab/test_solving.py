@@ -24,7 +24,7 @@ from dudx.lab.run.default_settings import chosen
 from dudx.lab.run.networks.mlp import MLP
 from dudx.lab.run.noise import Noise
 from dudx.lab.run.objective import Objective
-from dudx.lab.solving import solver, staged, time_windows
+from dudx.lab.solving import staged, time_windows
 from dudx.lab.solving.grids import Grid
 from dudx.lab.solving.solution_pictures import _without_outliers
 
@@ -235,7 +235,7 @@ def test_what_solve_cannot_do_is_a_sentence() -> None:
 
 
 def test_windows_go_on_where_the_last_one_ended(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(time_windows, "_GOOD", 1e-2)
+    monkeypatch.setattr(staged, "_GOOD", 1e-2)
     solution = solve(decay(), minutes=2, windows=True, epochs=30, **TINY)  # steps end it, not time
     assert solution.result["windows"][0]["from"] == 0
     assert solution.result["windows"][-1]["to"] == 2
@@ -254,7 +254,7 @@ def test_what_is_carried_over_is_the_value_and_its_derivative_in_time() -> None:
     conditions = [Initial(u=lambda x: torch.sin(x), u_t=0.0), Dirichlet(u=0.0)]
     problem = Problem(lambda u: u.tt - u.xx, ("x", "t"), Interval(0, math.pi) * Interval(0, 2), conditions)
     network = MLP(2, 1, 5, 2).double()
-    later = time_windows._window(problem, 1.0, 1.5, network)
+    later = time_windows.window_problem(problem, 1.0, 1.5, network)
     assert later.domain.bounds == ((0.0, 1.0), (math.pi, 1.5))
     initial = next(condition for condition in later.conditions if condition.name == "initial")
     x, data = initial.sample(9, torch.Generator().manual_seed(0), torch.device("cpu"), F64)
@@ -270,8 +270,8 @@ def test_what_is_carried_over_is_the_value_and_its_derivative_in_time() -> None:
 
 @pytest.mark.parametrize("lost", [True, False])
 def test_windows_are_used_where_one_network_is_lost(lost: bool, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(solver, "_LOOKS", ((1 / 8, -1.0 if lost else math.inf), (1.0, math.inf)))
-    monkeypatch.setattr(time_windows, "_GOOD", math.inf)
+    monkeypatch.setattr(staged, "_CHECKS", ((1 / 8, -1.0 if lost else math.inf),))
+    monkeypatch.setattr(staged, "_GOOD", math.inf)
     monkeypatch.setattr(staged, "_FIRST_STEPS", 8)
     solution = solve(decay(), minutes=2, epochs=8, **TINY)
     assert ("windows" in solution.result) is lost

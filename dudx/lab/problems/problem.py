@@ -21,7 +21,7 @@ from dudx.lab.problems.default_device import check_default_device
 from dudx.lab.problems.geometry import Domain
 from dudx.lab.problems.hard_conditions import hard_conditions
 from dudx.lab.problems.undetermined import undetermined
-from dudx.lab.problems.well_posedness import outside_domain, well_posedness_warnings
+from dudx.lab.problems.well_posedness import initial_jumps, outside_domain, well_posedness_warnings
 from dudx.residual.residual_function import Residual
 
 __all__ = ["Condition", "Points", "Problem", "ReferenceSolution", "Sampler"]
@@ -150,6 +150,11 @@ class Problem:
     def parse_derivative(self, key: str) -> tuple[str, tuple[str, ...]]:
         """Split a key such as `u` or `u_t` into the unknown function and the inputs it is differentiated along."""
         return self._variables.parse_derivative(key)
+
+    @cached_property
+    def starts_with_jump(self) -> bool:
+        """True if initial values differ from those on the boundary, where the solution is singular then."""
+        return bool(initial_jumps(self._variables, self.conditions))
 
     @property
     def periodic(self) -> tuple[int, ...]:

@@ -50,7 +50,7 @@ def well_posedness_warnings(
         found
         + _without_data(functions, variables, conditions)
         + _data_outside(variables, conditions)
-        + _jumps(variables, conditions)
+        + initial_jumps(variables, conditions)
     )
 
 
@@ -174,8 +174,8 @@ def _coordinates(at: list[float], variables: ProblemVariables) -> str:
     return ", ".join(f"{name} = {value:.3g}" for name, value in zip(variables.inputs, at, strict=True))
 
 
-def _jumps(variables: ProblemVariables, conditions: ConditionSet) -> list[str]:
-    """Initial values that differ from those on the boundary."""
+def initial_jumps(variables: ProblemVariables, conditions: ConditionSet) -> list[str]:
+    """Describe initial values that differ from those on the boundary, one sentence each."""
     found = []
     for start in conditions.initial:
         for one in conditions.placed:

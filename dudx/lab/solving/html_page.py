@@ -105,7 +105,7 @@ def _rows(solution: Solved) -> str:
         "estimated relative error": percent(solution.estimate),
         "optimizer steps": result.get("epochs"),
         "CPU seconds": f"{result.get('cpu_seconds', 0.0):.1f}",
-        "time windows": len(result.get("windows", ())) or 1,
+        **({"time windows": len(result["windows"])} if "windows" in result else {}),
         **{f"{name} (found)": f"{value:.6g}" for name, value in result.get("unknowns", {}).items()},
     }
     return "".join(f"<tr><td>{html.escape(k)}</td><td>{html.escape(str(v))}</td></tr>" for k, v in shown.items())

@@ -1,32 +1,33 @@
-"""Solving is one call: settings by what the problem is, windows where one network does not get there."""
+"""Solve a problem by one call."""
 
 from __future__ import annotations
 
-import math
 import shutil
 import sys
 import tempfile
+import time
 import weakref
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 from dudx.errors import InputError, ModelError
-from dudx.lab.named_objects import said
 from dudx.lab.problems import Problem
-from dudx.lab.run.default_settings import chosen
+from dudx.lab.run.interruption import stop_request
 from dudx.lab.run.metrics import percent
 from dudx.lab.run.records import read_metrics
 from dudx.lab.run.settings import Settings, make_settings
-from dudx.lab.run.trainer import Trainer
-from dudx.lab.run.training import trained
+from dudx.lab.run.training import run_in_folder
 from dudx.lab.solving.solution import Solution
-from dudx.lab.solving.staged import train_and_look
-from dudx.lab.solving.time_windows import can_be_cut, march
+from dudx.lab.solving.staged import StagedRun
+from dudx.lab.solving.time_windows import can_be_cut
 
-#: After these shares of the time the error is estimated: it may be small enough by then; or so large, relative to the
-#: number beside, that time is cut into windows.
-_LOOKS = ((1 / 8, 0.3), (1 / 4, 0.03), (1 / 2, 0.03), (0.96, math.inf))
+#: Settings that are always shown, and those that are never part of a call.
+_SHOWN = ("network", "width", "depth", "engine", "optimizer", "batch", "seconds")
+_HIDDEN = (
+    *("problem", "evaluate_every", "log_every", "checkpoint_every", "estimate", "threads"),
+    *("recalibrate", "calibration_points", "calibration_candidates", "calibration_largest"),
+)
 
 
 def solve(
@@ -37,100 +38,90 @@ def solve(
     quiet: bool = False,
     profile: str = "auto",
     enough: float = 5e-6,
+    resume: bool = False,
     **settings: Any,
 ) -> Solution:
-    """Solve a problem, choosing how by what it is.
+    """Solve a problem with settings chosen for it.
+
+    One network is trained first. Its error is estimated on the way, without a reference. If it loses the solution of
+    an evolution problem, windows of time are trained instead, each with a network of its own. The better of the two by
+    the estimate is returned. Ctrl-C returns the best network so far.
 
     Args:
         problem: the equation, its domain and conditions.
-        minutes: at most so many CPU minutes; less where the loss on fresh points has settled before, or the error is
-            estimated to be small enough.
-        out: a folder for everything the run leaves behind; none unless given (`Solution.save` keeps it later).
-        windows: whether to cut time into windows; else that is done where one network does not get there.
-        quiet: print nothing.
+        minutes: the limit in CPU minutes. Training ends earlier if the loss on new points no longer falls or the
+            estimated error is small enough. `seconds=` gives the limit in CPU seconds.
+        out: a folder for the files of the run; by default a temporary one (`Solution.save` copies it).
+        windows: True starts with windows of time, False never uses them.
+        quiet: print nothing; Python warnings are still raised.
         profile: the settings to start from.
-        enough: the relative error that is, by the estimate; looked at after an eighth, a quarter and half of the time.
+        enough: the estimated relative error at which training ends.
+        resume: continue the run in `out`, with the arguments it was started with.
         settings: any of `Settings`, instead of what would be chosen.
     """
     if not isinstance(problem, Problem):
         raise InputError(f"solve takes a dudx.lab.Problem; got {type(problem).__name__}.")
     if isinstance(minutes, bool) or not isinstance(minutes, int | float) or not 0 < minutes < float("inf"):
         raise InputError(f"The time to solve in is a positive number of minutes; got {minutes!r}.")
-    made = make_settings(problem, profile, **{"seconds": 60.0 * minutes, **settings})
-    tell: Callable[[str], None] = (lambda text: None) if quiet else _tell
-    tell(_announced(problem, made, settings))
-    folder = Path(tempfile.mkdtemp(prefix="dudx-")) if out is None else Path(out)
-    solution = _solved(problem, made, folder, windows, enough, tell)
-    if out is None:  # the files are there as long as the solution is
+    if windows and not can_be_cut(problem):
+        raise InputError(
+            "This problem cannot be cut into windows: that takes derivatives in time, initial values for all of them, "
+            "and neither data nor unknown constants."
+        )
+    if resume and out is None:
+        raise InputError("resume=True continues a run in its folder; give the folder with out=.")
+    clock = time.process_time()
+    report: Callable[[str], None] = (lambda text: None) if quiet else _report
+    with stop_request(quiet) as stop:
+        chosen = make_settings(problem, profile, **{"seconds": 60.0 * minutes, **settings})
+        report(_announcement(problem, chosen, settings))
+        folder = Path(tempfile.mkdtemp(prefix="dudx-")) if out is None else Path(out)
+        try:
+            result, run = run_in_folder(
+                chosen, folder, resume, problem,
+                lambda: StagedRun(problem, chosen, folder, windows, enough, report, quiet, stop, clock),
+            )  # fmt: skip
+            if result["status"] == "diverged":
+                raise ModelError(
+                    "The loss is not finite: look at the equation where its coefficients or values are singular."
+                )
+        except BaseException:
+            if out is None:
+                shutil.rmtree(folder, ignore_errors=True)
+            raise
+    solution = Solution(problem, run.network, chosen, result, read_metrics(folder), folder)
+    if out is None:  # the files exist as long as the solution does
         weakref.finalize(solution, shutil.rmtree, folder, True)
+    for sentence in _summary(solution, run, out):
+        report(sentence)
     return solution
 
 
-def _solved(
-    problem: Problem,
-    made: Settings,
-    folder: Path,
-    windows: bool | None,
-    enough: float,
-    tell: Callable[[str], None],
-) -> Solution:
-    cut = windows is not False and can_be_cut(problem)
-    if windows and not cut:
-        raise InputError("Only a problem with a time and a start, and without data, can be cut into windows.")
-    if windows is False:
-        result, trainer = trained(made, folder, problem=problem)
-        return _solution(problem, trainer, made, result, folder, tell)
-    seconds = made.seconds or math.inf
-    spent = 0.0
-    if windows is None:
-        looks = _LOOKS if cut else [(share, math.inf) for share, _ in _LOOKS]
-        found = train_and_look(problem, made, folder, seconds, enough, looks)
-        spent = found.result["cpu_seconds"]
-        if not found.lost:
-            return _solution(problem, found.trainer, made, found.result, found.folder, tell)
-        error = f"estimated error {percent(found.error)}" if math.isfinite(found.error) else "its loss is not finite"
-        tell(f"One network does not get there ({error}): time is cut into windows.")
-    marched = march(problem, made, max(seconds - spent, 0.1 * seconds), folder, tell)
-    # Errors add up from window to window, and may grow on the way, which this does not know.
-    total = sum(window["estimate"] for window in marched.windows)
-    result = {
-        "status": "finished", "estimate": {"relative_l2": total}, "cpu_seconds": spent + marched.cpu_seconds,
-        "windows": marched.windows, "epochs": int(sum(window["steps"] for window in marched.windows)),
-    }  # fmt: skip
-    solution = Solution(problem, marched.network, made, result, (), folder)
-    tell(f"Estimated relative error {percent(total)} in {result['cpu_seconds']:.0f} CPU seconds.")
-    return solution
-
-
-def _solution(
-    problem: Problem,
-    trainer: Trainer,
-    settings: Settings,
-    result: dict[str, Any],
-    folder: Path,
-    tell: Callable[[str], None],
-) -> Solution:
-    if result["status"] == "diverged":
-        raise ModelError("The loss is not finite: look at the equation where its coefficients or values are singular.")
-    solution = Solution(problem, trainer.model, settings, result, read_metrics(folder), folder)
-    estimate = "" if solution.estimate is None else f"Estimated relative error {percent(solution.estimate)} "
-    tell(f"{estimate}in {result.get('cpu_seconds', 0.0):.0f} CPU seconds, {result['epochs']} steps.")
-    for name, value in result.get("unknowns", {}).items():
-        tell(f"{name} = {value:.6g}")
-    return solution
-
-
-def _announced(problem: Problem, settings: Settings, given: dict[str, Any]) -> str:
-    """What was chosen, to be pasted into a call and changed."""
-    keys = ["network", "width", "depth", "dtype", "engine", "optimizer", "weights", "batch", "boundary_batch",
-            "initial_batch", "sampling", "memory", "seconds", "settled", *given]  # fmt: skip
-    try:
-        keys += chosen(problem)
-    except Exception as error:  # of the user's equation; training says what is wrong with it
-        return f"Solving {problem.title}: nothing can be said of it yet ({said(error)})."
-    shown = ", ".join(f"{key}={getattr(settings, key)!r}" for key in dict.fromkeys(keys))
+def _announcement(problem: Problem, settings: Settings, given: dict[str, Any]) -> str:
+    """Return the settings as a call that can be pasted and changed."""
+    defaults = {key: field.default for key, field in Settings.model_fields.items()}
+    chosen = settings.model_dump()
+    keys = [k for k in chosen if k in given or k in _SHOWN or (k not in _HIDDEN and chosen[k] != defaults[k])]
+    shown = ", ".join(f"{key}={chosen[key]!r}" for key in keys)
     return f"Solving {problem.title} with\n  solve(problem, {shown})"
 
 
-def _tell(text: str) -> None:
+def _summary(solution: Solution, run: StagedRun, out: str | Path | None) -> list[str]:
+    """Return what came of the run, in sentences."""
+    result, found = solution.result, solution.estimate
+    sentences = []
+    if result["status"] == "interrupted":
+        remedy = " Continue with the same call and resume=True." if out is not None else ""
+        sentences.append(f"Interrupted: this is the best network so far.{remedy}")
+    if run.accepted and "windows" not in result:
+        sentences.append("The windows of time are not better by the estimate: the one network is returned.")
+    elif "windows" in result and found is None:
+        until = run.accepted[-1]["to"] if run.accepted else run.stage.start
+        sentences.append(f"The windows of time are accepted up to {until:.4g}; later values are extrapolated.")
+    error = "No error estimate" if found is None else f"Estimated relative error {percent(found)}"
+    sentences.append(f"{error}, {result['cpu_seconds']:.0f} CPU seconds, {result['epochs']} steps.")
+    return sentences + [f"{name} = {value:.6g}" for name, value in result.get("unknowns", {}).items()]
+
+
+def _report(text: str) -> None:
     print(text, file=sys.stderr, flush=True)

@@ -1,99 +1,434 @@
-"""Training in parts, with a look at the estimated error after each: enough, lost, or on with it."""
+"""One run in stages: a network for the whole domain and, where its training is lost, networks for windows of time."""
 
 from __future__ import annotations
 
+import gc
 import math
+import sys
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+import torch
+from torch import Tensor, nn
+
 from dudx.lab.problems import Problem
-from dudx.lab.run.error_estimate import estimate
+from dudx.lab.run.checkpoint import Checkpoint
+from dudx.lab.run.error_estimate import Estimate, estimate
+from dudx.lab.run.evaluation import scored
+from dudx.lab.run.loop import Loop
+from dudx.lab.run.metrics import percent
+from dudx.lab.run.phases import DivergedError
+from dudx.lab.run.ranks import OneProcess
 from dudx.lab.run.settings import Settings
-from dudx.lab.run.trainer import Trainer
-from dudx.lab.run.training import trained
+from dudx.lab.run.stopping import Stopping
+from dudx.lab.run.trainer import Trainer, make_network
+from dudx.lab.solving.time_windows import Windows, can_be_cut, warm_start, window_problem
 
-#: Directions among which the error is estimated in passing.
-_GLANCE = 400
-#: No network has lost its way before so many steps.
-_FIRST_STEPS = 100
+#: The error is estimated after these shares of a network's budget. Training is lost where the error is above the second
+#: number and, with fewer steps than `_FIRST_STEPS`, has not halved since the last estimate.
+_CHECKS, _FIRST_STEPS = ((1 / 8, 0.3), (1 / 4, 0.03), (1 / 2, 0.03)), 100
+#: Search directions of an estimate: to learn what one costs, during training, and at the end.
+_PROBE, _QUICK, _CAREFUL = 100, 400, 1500
+#: The cost of an estimate grows with this power of the number of directions.
+_POWER = 1.8
+#: The last estimate may take this share of the budget.
+_LAST = 0.15
+#: A window is accepted with an error below the first; the next one is longer with an error below the second; training
+#: of a window ends with an error below the third.
+_GOOD, _VERY_GOOD, _DONE = 1e-3, 1e-4, 1e-6
+#: Lengths of the first and of the shortest window, as shares of all time.
+_FIRST, _SHORTEST = 1 / 4, 1 / 128
+#: Steps that the budget must allow for each remaining window before a window is halved.
+_LEAST_STEPS = 20
+#: Draws after which a window's loss has settled.
+_SETTLED = 40
 
 
-@dataclass(frozen=True)
-class Found:
-    """What one network came to, its estimated error (inf where there is none), and whether it has lost its way."""
+@dataclass
+class Stage:
+    """The network being trained: the time it covers, its budget and its estimates.
 
-    result: dict[str, Any]
-    trainer: Trainer
-    folder: Path
-    error: float
-    lost: bool
+    Attributes:
+        number: 0 for the network of the whole domain, 1 for the first window of time.
+        start, end: the window; both 0 for the whole domain.
+        began: CPU seconds of the run when the stage began.
+        budget: CPU seconds for the stage, estimates included.
+        checks: the number of scheduled estimates done.
+        error: the latest estimate; inf before the first one.
+    """
+
+    number: int
+    start: float
+    end: float
+    began: float
+    budget: float
+    checks: int = 0
+    error: float = math.inf
 
 
-def train_and_look(
-    problem: Problem,
-    made: Settings,
-    folder: Path,
-    seconds: float,
-    enough: float,
-    looks: Sequence[tuple[float, float]],
-    careful: bool = True,
-) -> Found:
-    """Train one network for some CPU seconds, which looking counts in.
+class StagedRun(Loop):
+    """Train one network and estimate its error on the way; where training is lost, continue with windows of time.
+
+    All stages share one folder, one table, one checkpoint and one budget of CPU seconds.
 
     Args:
-        problem: what is solved.
-        made: how.
-        folder: where each part has a folder of its own.
-        seconds: for all parts together, about.
-        enough: the estimated error that ends it.
-        looks: after which shares of the seconds to look, the last one about 1, and above which error to give up there.
-        careful: whether the last estimate is among many directions, which finds more.
+        problem: the problem to solve.
+        settings: the settings of every stage.
+        folder: the run's folder.
+        windows: True starts with windows, False never uses them, None decides by the estimates.
+        enough: the estimated error at which training ends.
+        report: called with sentences for the user.
+        quiet: show no progress.
+        stop: returns True once the run is to stop.
+        clock: the process time from which on CPU seconds count; by default now.
     """
-    spent, steps = 0.0, 0
-    before: Trainer | None = None
-    result: dict[str, Any] = {}
-    for number, (share, lost_above) in enumerate(looks):
-        began, place = time.process_time(), folder / f"look-{number}"
-        until = made.model_copy(update={"seconds": max(share * seconds - spent, 0.02 * seconds), "estimate": False})
-        begin = None if before is None else _going_on_from(before, result.get("unknowns", {}))
-        result, before = trained(until, place, problem=problem, begin=begin)
-        over = result["status"] != "finished" or result["stopped"] != "seconds" or number == len(looks) - 1
-        error, lost = math.inf, math.isfinite(lost_above) and result["status"] == "diverged"
-        if result["status"] == "finished":
-            error = _estimate(result, before, _GLANCE)
-            lost = error > lost_above and steps + result["epochs"] >= _FIRST_STEPS
-            if careful and not lost and (over or error < enough):
-                error = _estimate(result, before)
-        spent, steps = spent + time.process_time() - began, steps + result["epochs"]
-        result |= {"cpu_seconds": spent, "epochs": steps}
-        if lost or over or error < enough:
-            return Found(result, before, place, error, lost)
-    raise AssertionError("the last look is the end")
 
+    def __init__(
+        self,
+        problem: Problem,
+        settings: Settings,
+        folder: Path,
+        windows: bool | None,
+        enough: float,
+        report: Callable[[str], None],
+        quiet: bool = False,
+        stop: Callable[[], bool] | None = None,
+        clock: float | None = None,
+    ):
+        self._clock = time.process_time() if clock is None else clock
+        self.problem, self.settings, self.folder, self.title = problem, settings, folder, problem.title
+        self.quiet, self.stop, self.ranks, self.saved, self._report = quiet, stop, OneProcess(), None, report
+        self._options = {"windows": windows, "enough": enough}
+        self._cuttable = windows is not False and can_be_cut(problem)
+        self.epochs, self.limit = sys.maxsize, settings.seconds or math.inf
+        self.stopping = Stopping(0, settings.seconds)
+        self.reason: str | None = None
+        #: The network of the whole domain, once windows have taken over.
+        self.whole: nn.Module | None = None
+        self.networks: list[nn.Module] = []
+        self.accepted: list[dict[str, float]] = []
+        #: The latest estimate of the whole domain's network.
+        self.estimate: dict[str, Any] | None = None
+        #: CPU seconds of a quick estimate, of building a window's trainer, and of a step.
+        self.cost = self.setup = self.step_seconds = 0.0
+        #: The parameters before the present step, which an interrupt may leave half done.
+        self._before: list[Tensor] = []
+        self.trainer = Trainer(problem, settings, folder)
+        self.records = self.trainer.records
+        self.records.more = ("estimate",)
+        self.stage = Stage(0, 0.0, 0.0, 0.0, self.limit)
+        if self._cuttable:
+            low, high = (corner[self._axis] for corner in problem.domain.bounds)
+            self._times = low, high
+            later = window_problem(problem, low, high, self.trainer.model)
+            names = [*self.records.losses, *(condition.name for condition in later.conditions)]
+            self.records.losses = tuple(dict.fromkeys(names))
+            self.records.more = ("window", "estimate")
+        self.checkpoint = Checkpoint(folder, settings.problem, {"staged": self, "records": self.records})
+        if windows:
+            self._begin_window(low, _FIRST * (high - low))
 
-def _estimate(result: dict[str, Any], trainer: Trainer, directions: int | None = None) -> float:
-    """The estimated error of a network, also noted in the result."""
-    if trainer.views.isolating:  # of one whose samples are isolated there is none
-        result["estimate"] = None
-        return math.inf
-    chosen = {} if directions is None else {"directions": directions}
-    found = estimate(trainer.problem, trainer.model, trainer.engine, seed=trainer.settings.seed, **chosen)
-    result["estimate"] = asdict(found)
-    return found.relative_l2
+    @property
+    def _axis(self) -> int:
+        assert self.problem.time is not None
+        return self.problem.time
 
+    # -- what a checkpoint keeps ---------------------------------------------------------------------------------
 
-def _going_on_from(before: Trainer, unknowns: Mapping[str, float]) -> Callable[[Trainer], None]:
-    """Begin with another run's network, the constants it found and what its optimizer knows."""
+    def state_dict(self) -> dict[str, Any]:
+        parts = {name: dict(p.state_dict()) for name, p in self.trainer.checkpoint.parts.items() if name != "records"}
+        return {
+            "epoch": self.epoch, "seconds": self.seconds, "cpu_seconds": self.stopping.spent, "options": self._options,
+            "stage": asdict(self.stage), "reason": self.reason, "cost": self.cost, "setup": self.setup,
+            "whole": None if self.whole is None else self.whole.state_dict(),
+            "networks": [network.state_dict() for network in self.networks], "accepted": self.accepted,
+            "estimate": self.estimate, "offset": self.records.offset, "trainer": parts,
+        }  # fmt: skip
 
-    def begin(trainer: Trainer) -> None:
-        trainer.model.load_state_dict(before.model.state_dict())
-        for name, value in unknowns.items():  # a new trainer starts them anew
-            trainer.unknowns[name].data.fill_(value)
-        for name, part in trainer.first.stateful.items():
-            part.load_state_dict(before.first.stateful[name].state_dict())
-        trainer.generator.set_state(before.generator.get_state())
+    def load_state_dict(self, state: Mapping[str, Any], /) -> None:
+        if state["options"] != self._options:
+            raise ValueError(f"it was started with {', '.join(f'{k} = {v!r}' for k, v in state['options'].items())}")
+        self.epoch, self.seconds, self.stopping.spent = state["epoch"], state["seconds"], state["cpu_seconds"]
+        self.stage, self.reason = Stage(**state["stage"]), state["reason"]
+        self.cost, self.setup, self.estimate = state["cost"], state["setup"], state["estimate"]
+        self.accepted = [dict(window) for window in state["accepted"]]
+        self.whole = None if state["whole"] is None else self._rebuilt(self.problem, state["whole"])
+        self.networks = []
+        for window, network in zip(self.accepted, state["networks"], strict=True):
+            before = self.networks[-1] if self.networks else None
+            own = window_problem(self.problem, window["from"], window["to"], before)
+            self.networks.append(self._rebuilt(own, network))
+        if self.stage.number:
+            self.trainer = self._window_trainer(self.stage.start, self.stage.end)
+        elif self.trainer.problem is not self.problem:
+            self.trainer = Trainer(self.problem, self.settings, self.folder, records=self.records)
+        self.records.offset = state["offset"]
+        for name, part in self.trainer.checkpoint.parts.items():
+            if name != "records":
+                part.load_state_dict(state["trainer"][name])
 
-    return begin
+    def _rebuilt(self, problem: Problem, state: Mapping[str, Tensor]) -> nn.Module:
+        network = make_network(problem, self.settings).to(self.trainer.device, self.trainer.dtype)
+        network.load_state_dict(state)
+        return network.eval()
+
+    # -- a step --------------------------------------------------------------------------------------------------
+
+    @property
+    def _over(self) -> str | None:
+        return self.reason
+
+    def _epoch(self) -> None:
+        trainer, began = self.trainer, time.process_time()
+        self._before = [parameter.detach().clone() for parameter in trainer.parameters]
+        try:
+            report = trainer.advance()
+        except DivergedError:
+            self._count(self._clock)
+            self._clock = time.process_time()
+            self._after_divergence()
+            return
+        self._before = []
+        trainer.epoch += 1
+        taken = time.process_time() - began
+        self.step_seconds = 0.7 * self.step_seconds + 0.3 * taken if self.step_seconds else taken
+        self._count(self._clock)
+        self._clock = time.process_time()
+        if self._estimable and not self.cost:
+            self._estimated(_PROBE)
+        reason, check = self._stage_over(), self._check()
+        found = None if reason is None and check is None else self._assessed(reason)
+        evaluating = found is not None or reason is not None or self.epoch % self.settings.evaluate_every == 0
+        window = {"window": self.stage.number} if self._cuttable else {}
+        self._now()
+        self._log(report, evaluating, **window, estimate=None if found is None else found.relative_l2)
+        del trainer  # a window that begins releases it
+        if reason is not None or check is not None:
+            self._decide(reason, check, found)
+
+    def _now(self) -> float:
+        """Return the CPU seconds of the run so far, everything included."""
+        now = time.process_time()
+        self.stopping.spent, self._clock = self.stopping.spent + now - self._clock, now
+        return self.stopping.spent
+
+    def _stage_over(self) -> str | None:
+        """Return the reason to end the stage, or None."""
+        trainer = self.trainer
+        if trainer.epoch >= trainer.epochs:
+            return "epochs"
+        if trainer.epoch % self.settings.resample:
+            return None  # the first step with new points errs
+        last = self._cost(_QUICK if self.stage.number else self._affordable(_CAREFUL))
+        ahead = self.settings.resample * self.step_seconds + last
+        if self._now() + ahead > self.stage.began + self.stage.budget:
+            return "seconds"
+        return trainer.stopping.reason
+
+    def _check(self) -> float | None:
+        """Return the error above which training is lost if an estimate is due now, else None."""
+        stage, found = self.stage, None
+        if not self._estimable or (stage.number and self._cost(_QUICK) > 0.1 * stage.budget):
+            return None
+        share = max((self._now() - stage.began) / stage.budget, self.trainer.epoch / self.trainer.epochs)
+        while stage.checks < len(_CHECKS) and share >= _CHECKS[stage.checks][0]:
+            found = _CHECKS[stage.checks][1]
+            stage.checks += 1
+        return found
+
+    # -- estimates -----------------------------------------------------------------------------------------------
+
+    @property
+    def _estimable(self) -> bool:
+        # An estimate linearises a network of independent samples.
+        return self.settings.estimate and not self.trainer.views.isolating
+
+    def _assessed(self, reason: str | None) -> Estimate | None:
+        """Estimate the error: quickly on the way and of windows, carefully before the run ends."""
+        if not self._estimable:
+            return None
+        if self.stage.number:
+            return self._estimated(_QUICK)
+        if reason is None:
+            found = self._estimated(_QUICK)
+            if found.relative_l2 >= self._options["enough"]:
+                return found
+        return self._estimated(self._affordable(_CAREFUL))
+
+    def _estimated(self, directions: int) -> Estimate:
+        trainer, began = self.trainer, time.process_time()
+        state = trainer.engine_generator.get_state()
+        devices = [trainer.device] if trainer.device.type == "cuda" else []
+        with torch.random.fork_rng(devices):  # an estimate must not change the training after it
+            seed = self.settings.seed
+            found = estimate(trainer.problem, trainer.model, trainer.engine, directions=directions, seed=seed)
+        trainer.engine_generator.set_state(state)
+        self.cost = (time.process_time() - began) * (_QUICK / directions) ** _POWER
+        return found
+
+    def _cost(self, directions: int) -> float:
+        """Predict the CPU seconds of an estimate."""
+        return self.cost * (directions / _QUICK) ** _POWER
+
+    def _affordable(self, directions: int) -> int:
+        """Return the number of directions, or as many as the last estimate's share of the budget allows."""
+        if not self.cost:
+            return _PROBE
+        return max(_PROBE, min(directions, int(_QUICK * (_LAST * self.limit / self.cost) ** (1 / _POWER))))
+
+    # -- decisions -----------------------------------------------------------------------------------------------
+
+    def _decide(self, reason: str | None, check: float | None, found: Estimate | None) -> None:
+        """End the run, go on, or change to another window, by the latest estimate."""
+        error, before = math.inf if found is None else found.relative_l2, self.stage.error
+        self.stage.error = error
+        threshold = _CHECKS[-1][1] if check is None else check
+        # With few steps a large error may still fall.
+        stuck = self.trainer.epoch >= _FIRST_STEPS or error > before / 2
+        if self.stage.number:
+            can_halve = self._can_halve()
+            if error < _DONE or (reason is not None and (error <= _GOOD or not can_halve)):
+                self._accept()
+            elif can_halve and (reason is not None or (error > threshold and stuck)):
+                self._begin_window(self.stage.start, (self.stage.end - self.stage.start) / 2)
+            return
+        self.estimate = None if found is None else asdict(found)
+        if self._cuttable and reason != "seconds" and found is not None and self._lost_size(found) > threshold and stuck:
+            self._report(f"One network loses the solution (estimated error {percent(error)}): using windows of time.")
+            self._abandon(self.trainer.model)
+        else:
+            self.reason = "enough" if error < self._options["enough"] else reason
+
+    def _lost_size(self, found: Estimate) -> float:
+        """Return the error that counts: a singular start, which windows do not remove, affects early times only."""
+        return found.late if self.problem.starts_with_jump else found.relative_l2
+
+    def _after_divergence(self) -> None:
+        if self.stage.number and self._can_halve():
+            self._begin_window(self.stage.start, (self.stage.end - self.stage.start) / 2)
+        elif self.stage.number and self.whole is not None:
+            self.reason = "a window diverged"
+        elif not self.stage.number and self._cuttable:
+            self._report("The loss of one network is not finite: using windows of time.")
+            self._abandon(None)
+        else:
+            raise DivergedError
+
+    # -- windows of time -----------------------------------------------------------------------------------------
+
+    def _abandon(self, network: nn.Module | None) -> None:
+        """Continue with windows; keep the network in case they do worse."""
+        self.whole = None if network is None else network.eval()
+        low, high = self._times
+        self._begin_window(low, _FIRST * (high - low))
+
+    def _least(self) -> float:
+        """Return the CPU seconds that a window takes at least."""
+        return self.setup + self._cost(_QUICK) + _LEAST_STEPS * self.step_seconds
+
+    def _can_halve(self) -> bool:
+        """Return True if half a window is not too short, and the budget allows as many windows as there are then."""
+        low, high = self._times
+        half = (self.stage.end - self.stage.start) / 2
+        count = math.ceil((high - self.stage.start) / half)
+        return half > 0.99 * _SHORTEST * (high - low) and count * self._least() < self.limit - self._now()
+
+    def _begin_window(self, start: float, length: float) -> None:
+        """Train a window from `start`, with its share of the CPU seconds left."""
+        began, high = self._now(), self._times[1]
+        left = max(self.limit - began, 0.0)
+        last = start + 1.25 * length > high or left < 2 * self._least()
+        end = high if last else start + length
+        trainer = self._window_trainer(start, end)
+        if self.networks:
+            warm_start(trainer.model, self.networks[-1])
+        self.records.offset = self.epoch
+        self.records.recent.clear()
+        self.stage = Stage(len(self.networks) + 1, start, end, began, left * (end - start) / (high - start))
+        self.trainer = trainer
+        gc.collect()  # the last trainer's matrices, which closures refer to in circles
+        self.setup = self._now() - began
+
+    def _window_trainer(self, start: float, end: float) -> Trainer:
+        before = self.networks[-1] if self.networks else None
+        settings = self.settings.model_copy(update={"settled": _SETTLED})
+        problem = window_problem(self.problem, start, end, before)
+        return Trainer(problem, settings, self.folder, records=self.records)
+
+    def _accept(self) -> None:
+        """Keep the window's network and continue with the next window, or end."""
+        stage, name = self.stage, self.problem.inputs[self._axis]
+        self.networks.append(self.trainer.model.eval())
+        self.accepted.append(
+            {"from": stage.start, "to": stage.end, "estimate": stage.error, "steps": self.trainer.epoch}
+        )
+        place = f"{name} from {stage.start:.4g} to {stage.end:.4g}"
+        self._report(f"{place}: estimated error {percent(stage.error)}, {self._now():.0f} CPU seconds")
+        if stage.end >= self._times[1]:
+            self.reason = "end of the last window"
+        else:
+            length = stage.end - stage.start
+            self._begin_window(stage.end, 1.5 * length if stage.error < _VERY_GOOD else length)
+
+    # -- the result ----------------------------------------------------------------------------------------------
+
+    def run(self) -> dict[str, Any]:
+        """Train to the end; an interrupt returns the best network so far."""
+        try:
+            return super().run()
+        except KeyboardInterrupt:
+            with torch.no_grad():
+                for parameter, value in zip(self.trainer.parameters, self._before, strict=False):
+                    parameter.copy_(value)
+            return self._result("interrupted", self.epoch, "")
+
+    def _facts(self) -> dict[str, str]:
+        stage = self.stage
+        where = {"window": f"{stage.start:.4g} to {stage.end:.4g}"} if stage.number else {}
+        return where | self.trainer._facts()
+
+    def _scores(self) -> Mapping[str, float]:
+        return self.trainer.evaluation.scores()
+
+    def _result(self, status: str, reached: int, stopped: str) -> dict[str, Any]:
+        self._now()
+        self.network, found, windows = self._best()
+        facts = {
+            **self._ending(status, reached, stopped),
+            "step": self.trainer.engine.shown or None,
+            "compile_seconds": self.trainer.objective.compile_seconds,
+            "parameters": sum(parameter.numel() for parameter in self.network.parameters()),
+            "estimate": found,
+            **({"windows": windows} if windows else {}),
+        }
+        arrays = self._arrays(self.network)
+        return self.records.write_result(scored(arrays), arrays, facts)
+
+    def _best(self) -> tuple[nn.Module, dict[str, Any] | None, list[dict[str, float]]]:
+        """Return the best network so far, its estimate, and its windows if it has any."""
+        if not self.stage.number:
+            return self.trainer.model, self.estimate, []
+        ends = [window["to"] for window in self.accepted]
+        complete = bool(ends) and ends[-1] >= self._times[1]
+        # Errors add up from window to window; that they may grow on the way is not in the sum.
+        total = sum(window["estimate"] for window in self.accepted) if complete else math.inf
+        if self.whole is not None and not (self.estimate and total < self.estimate["relative_l2"]):
+            return self.whole, self.estimate, []
+        if complete:
+            return Windows(self.networks, ends, self._axis), {"relative_l2": total}, self.accepted
+        networks = [*self.networks, self.trainer.model]
+        return Windows(networks, [*ends, self._times[1]], self._axis), None, self.accepted
+
+    def _arrays(self, network: nn.Module) -> dict[str, Any]:
+        """Return points, prediction and reference where the problem has a reference solution."""
+        if network is self.trainer.model:
+            return self.trainer.evaluation.arrays()
+        if self.problem.solution is None:
+            return {}
+        solution = self.problem.solution()
+        with torch.no_grad():
+            values = network(torch.from_numpy(solution.points).to(next(network.parameters())))
+        return {"points": solution.points, "prediction": values.double().cpu().numpy(), "reference": solution.values}
