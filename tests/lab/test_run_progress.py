@@ -10,7 +10,14 @@ from rich.console import Console
 
 from dudx.lab.run.run_progress import Bar, Lines, display
 
-FACTS = {"loss": "1.2e-05", "pde": "3.4e-06", "boundary": "5.6e-07", "initial": "7.8e-08", "L2": "1.23 %", "step": "1e-3, 2e-2"}
+FACTS = {
+    "loss": "1.2e-05",
+    "pde": "3.4e-06",
+    "boundary": "5.6e-07",
+    "initial": "7.8e-08",
+    "L2": "1.23 %",
+    "step": "1e-3, 2e-2",
+}
 
 
 def recorded(width: int, unit: str = "epoch", title: str = "Kuramoto-Sivashinsky") -> list[str]:
@@ -35,7 +42,9 @@ def test_the_bar_its_title_the_amount_and_the_time_left_fit(width: int, unit: st
 
 
 def test_a_long_title_is_shortened() -> None:
-    assert recorded(80, title="The Kuramoto-Sivashinsky equation on a torus")[0].startswith("The Kuramoto-Sivashinsk… ━")
+    assert recorded(80, title="The Kuramoto-Sivashinsky equation on a torus")[0].startswith(
+        "The Kuramoto-Sivashinsk… ━"
+    )
 
 
 def test_lines_name_the_unit_and_small_amounts(capsys: pytest.CaptureFixture[str]) -> None:

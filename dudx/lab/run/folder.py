@@ -40,7 +40,10 @@ def stored_settings(folder: Path, missing: str | None = None) -> Settings:
 
 def settings_of(folder: Path, options: Mapping[str, Any]) -> Settings:
     """The settings a run was started with; options given again must be the same."""
-    stored = stored_settings(folder, f"There is no run in {str(folder)!r} to resume; start it without resume=True (--resume on the command line).")
+    stored = stored_settings(
+        folder,
+        f"There is no run in {str(folder)!r} to resume; start it without resume=True (--resume on the command line).",
+    )
     for key, value in options.items():
         if value is not None and getattr(stored, key) != value:
             raise InputError(

@@ -51,7 +51,9 @@ def train(
         problem: the problem to solve; by default the one that the settings name.
     """
     problem = problem_named(settings.problem) if problem is None else problem
-    return run_in_folder(settings, out, resume, problem, lambda: Trainer(problem, settings, Path(out), ranks, saved), lock)[0]
+    return run_in_folder(
+        settings, out, resume, problem, lambda: Trainer(problem, settings, Path(out), ranks, saved), lock
+    )[0]
 
 
 def run_in_folder(
@@ -91,8 +93,8 @@ def _begun(folder: Path, settings: Settings, resume: bool) -> bool:
         settings_of(folder, settings.model_dump())
     elif begun:
         raise InputError(
-            f"There is a run in {str(folder)!r} already. Continue it with resume=True (--resume on the command line), or "
-            "choose another folder with out (--out)."
+            f"There is a run in {str(folder)!r} already. Continue it with resume=True (--resume on the command line) "
+            "or choose another folder with out (--out)."
         )
     return begun
 

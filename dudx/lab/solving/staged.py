@@ -296,7 +296,13 @@ class StagedRun(Loop):
                 self._begin_window(self.stage.start, (self.stage.end - self.stage.start) / 2)
             return
         self.estimate = None if found is None else asdict(found)
-        if self._cuttable and reason != "seconds" and found is not None and self._lost_size(found) > threshold and stuck:
+        if (
+            self._cuttable
+            and reason != "seconds"
+            and found is not None
+            and self._lost_size(found) > threshold
+            and stuck
+        ):
             self._report(f"One network loses the solution (estimated error {percent(error)}): using windows of time.")
             self._abandon(self.trainer.model)
         else:
