@@ -24,7 +24,7 @@ from dudx.lab.run.default_settings import chosen
 from dudx.lab.run.networks.mlp import MLP
 from dudx.lab.run.noise import Noise
 from dudx.lab.run.objective import Objective
-from dudx.lab.solving import staged, time_windows
+from dudx.lab.solving import stage, staged, time_windows
 from dudx.lab.solving.grids import Grid
 from dudx.lab.solving.solution_pictures import _without_outliers
 
@@ -270,9 +270,9 @@ def test_what_is_carried_over_is_the_value_and_its_derivative_in_time() -> None:
 
 @pytest.mark.parametrize("lost", [True, False])
 def test_windows_are_used_where_one_network_is_lost(lost: bool, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(staged, "_CHECKS", ((1 / 8, -1.0 if lost else math.inf),))
+    monkeypatch.setattr(stage, "CHECKS", ((1 / 8, -1.0 if lost else math.inf),))
     monkeypatch.setattr(staged, "_GOOD", math.inf)
-    monkeypatch.setattr(staged, "_FIRST_STEPS", 8)
+    monkeypatch.setattr(stage, "FIRST_STEPS", 8)
     solution = solve(decay(), minutes=2, epochs=8, **TINY)
     assert ("windows" in solution.result) is lost
     assert solution.result["cpu_seconds"] > 0

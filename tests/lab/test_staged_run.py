@@ -24,7 +24,7 @@ from dudx.lab import Box, Dirichlet, Initial, Interval, Problem, Solution, solve
 from dudx.lab.problems.well_posedness import ProblemWarning
 from dudx.lab.run.networks.mlp import MLP
 from dudx.lab.run.trainer import Trainer
-from dudx.lab.solving import staged, time_windows
+from dudx.lab.solving import stage, staged, time_windows
 
 TINY: dict[str, Any] = {"width": 6, "depth": 2, "batch": 60, "boundary_batch": 30, "initial_batch": 30}
 TINY |= {"quiet": True, "log_every": 1, "checkpoint_every": 4}
@@ -40,8 +40,8 @@ def line() -> Problem:
 
 def always_lost(patch: pytest.MonkeyPatch) -> None:
     """Give up the first network halfway, and halve the first window."""
-    patch.setattr(staged, "_CHECKS", ((1 / 2, -1.0),))
-    patch.setattr(staged, "_FIRST_STEPS", 1)
+    patch.setattr(stage, "CHECKS", ((1 / 2, -1.0),))
+    patch.setattr(stage, "FIRST_STEPS", 1)
     patch.setattr(staged, "_SHORTEST", 1 / 8)
 
 
@@ -157,7 +157,7 @@ def decided(problem: Problem, estimate: staged.Estimate, steps: int = 100, befor
     begun: list[Any] = []
     run = staged.StagedRun.__new__(staged.StagedRun)
     run.trainer = type("T", (), {"epoch": steps, "model": None})()  # type: ignore[assignment]
-    run.stage = staged.Stage(0, 0.0, 0.0, 0.0, 10.0, error=before)
+    run.stage = stage.Stage(0, 0.0, 0.0, 0.0, 10.0, error=before)
     run.problem, run._cuttable, run.reason = problem, True, None
     run._options, run._report = {"enough": 0.0, "windows": None}, lambda text: None
     run._abandon = begun.append  # type: ignore[method-assign]
@@ -205,8 +205,8 @@ def test_other_networks_are_not_copied() -> None:
 def test_the_one_network_is_returned_where_windows_do_worse(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(staged, "_CHECKS", ((3 / 4, -1.0),))
-    monkeypatch.setattr(staged, "_FIRST_STEPS", 1)
+    monkeypatch.setattr(stage, "CHECKS", ((3 / 4, -1.0),))
+    monkeypatch.setattr(stage, "FIRST_STEPS", 1)
     monkeypatch.setattr(staged.StagedRun, "_can_halve", lambda self: False)
     trained = staged.StagedRun._window_trainer
 

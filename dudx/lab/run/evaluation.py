@@ -47,6 +47,16 @@ class Evaluation:
         return {} if self.file is None else scores(self.predict(self.file[0]), self.file[1])
 
 
+def reference_arrays(problem: Problem, network: nn.Module) -> dict[str, np.ndarray]:
+    """Return points, prediction and reference of a network; nothing for a problem without a reference solution."""
+    if problem.solution is None:
+        return {}
+    solution = problem.solution()
+    with torch.no_grad():
+        values = network(torch.from_numpy(solution.points).to(next(network.parameters())))
+    return {"points": solution.points, "prediction": values.double().cpu().numpy(), "reference": solution.values}
+
+
 def scored(arrays: dict[str, np.ndarray]) -> dict[str, float]:
     """The scores of what `arrays` gave."""
     return scores(arrays["prediction"], arrays["reference"]) if arrays else {}

@@ -48,7 +48,7 @@ class Records:
         damped: bool = False,
     ):
         self.folder, self.settings, self._unknowns = folder, settings, unknowns
-        self.losses = ("loss", *parts)
+        self.losses: tuple[str, ...] = ("loss", *parts)
         #: Further columns of the table, to be set before `begin`.
         self.more: tuple[str, ...] = ()
         #: Epochs of earlier trainers that wrote to these records.

@@ -20,7 +20,7 @@ from dudx.lab.run.settings import Settings, make_settings
 from dudx.lab.run.training import run_in_folder
 from dudx.lab.solving.solution import Solution
 from dudx.lab.solving.staged import StagedRun
-from dudx.lab.solving.time_windows import can_be_cut
+from dudx.lab.solving.time_windows import Windows, can_be_cut
 
 #: Settings that are always shown, and those that are never part of a call.
 _SHOWN = ("network", "width", "depth", "engine", "optimizer", "batch", "seconds")
@@ -115,9 +115,11 @@ def _summary(solution: Solution, run: StagedRun, out: str | Path | None) -> list
         sentences.append(f"Interrupted: this is the best network so far.{remedy}")
     if run.accepted and "windows" not in result:
         sentences.append("The windows of time are not better by the estimate: the one network is returned.")
-    elif "windows" in result and found is None:
-        until = run.accepted[-1]["to"] if run.accepted else run.stage.start
-        sentences.append(f"The windows of time are accepted up to {until:.4g}; later values are extrapolated.")
+    elif result["status"] == "interrupted" and isinstance(run.network, Windows):
+        sentences.append(
+            f"Windows of time are finished up to {run.stage.start:.4g}, and trained up to {run.stage.end:.4g}; later "
+            "values are extrapolated."
+        )
     error = "No error estimate" if found is None else f"Estimated relative error {percent(found)}"
     sentences.append(f"{error}, {result['cpu_seconds']:.0f} CPU seconds, {result['epochs']} steps.")
     return sentences + [f"{name} = {value:.6g}" for name, value in result.get("unknowns", {}).items()]

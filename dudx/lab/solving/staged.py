@@ -7,7 +7,7 @@ import math
 import sys
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -16,8 +16,9 @@ from torch import Tensor, nn
 
 from dudx.lab.problems import Problem
 from dudx.lab.run.checkpoint import Checkpoint
-from dudx.lab.run.error_estimate import Estimate, estimate
-from dudx.lab.run.evaluation import scored
+from dudx.lab.run.engine_table import step_text
+from dudx.lab.run.error_estimate import Estimate
+from dudx.lab.run.evaluation import reference_arrays, scored
 from dudx.lab.run.loop import Loop
 from dudx.lab.run.metrics import percent
 from dudx.lab.run.phases import DivergedError
@@ -25,17 +26,10 @@ from dudx.lab.run.ranks import OneProcess
 from dudx.lab.run.settings import Settings
 from dudx.lab.run.stopping import Stopping
 from dudx.lab.run.trainer import Trainer, make_network
-from dudx.lab.solving.time_windows import Windows, can_be_cut, warm_start, window_problem
+from dudx.lab.solving.budgeted_estimates import PROBE, QUICK, BudgetedEstimates
+from dudx.lab.solving.stage import Stage
+from dudx.lab.solving.time_windows import can_be_cut, joined, warm_start, window_problem
 
-#: The error is estimated after these shares of a network's budget. Training is lost where the error is above the second
-#: number and, with fewer steps than `_FIRST_STEPS`, has not halved since the last estimate.
-_CHECKS, _FIRST_STEPS = ((1 / 8, 0.3), (1 / 4, 0.03), (1 / 2, 0.03)), 100
-#: Search directions of an estimate: to learn what one costs, during training, and at the end.
-_PROBE, _QUICK, _CAREFUL = 100, 400, 1500
-#: The cost of an estimate grows with this power of the number of directions.
-_POWER = 1.8
-#: The last estimate may take this share of the budget.
-_LAST = 0.15
 #: A window is accepted with an error below the first; the next one is longer with an error below the second; training
 #: of a window ends with an error below the third.
 _GOOD, _VERY_GOOD, _DONE = 1e-3, 1e-4, 1e-6
@@ -47,41 +41,15 @@ _LEAST_STEPS = 20
 _SETTLED = 40
 
 
-@dataclass
-class Stage:
-    """The network being trained: the time it covers, its budget and its estimates.
-
-    Attributes:
-        number: 0 for the network of the whole domain, 1 for the first window of time.
-        start, end: the window; both 0 for the whole domain.
-        began: CPU seconds of the run when the stage began.
-        budget: CPU seconds for the stage, estimates included.
-        checks: the number of scheduled estimates done.
-        error: the latest estimate; inf before the first one.
-    """
-
-    number: int
-    start: float
-    end: float
-    began: float
-    budget: float
-    checks: int = 0
-    error: float = math.inf
-
-
 class StagedRun(Loop):
     """Train one network and estimate its error on the way; where training is lost, continue with windows of time.
 
     All stages share one folder, one table, one checkpoint and one budget of CPU seconds.
 
     Args:
-        problem: the problem to solve.
-        settings: the settings of every stage.
-        folder: the run's folder.
         windows: True starts with windows, False never uses them, None decides by the estimates.
         enough: the estimated error at which training ends.
         report: called with sentences for the user.
-        quiet: show no progress.
         stop: returns True once the run is to stop.
         clock: the process time from which on CPU seconds count; by default now.
     """
@@ -112,8 +80,9 @@ class StagedRun(Loop):
         self.accepted: list[dict[str, float]] = []
         #: The latest estimate of the whole domain's network.
         self.estimate: dict[str, Any] | None = None
-        #: CPU seconds of a quick estimate, of building a window's trainer, and of a step.
-        self.cost = self.setup = self.step_seconds = 0.0
+        self.estimates = BudgetedEstimates(self.limit)
+        #: CPU seconds of building a window's trainer, and of a step.
+        self.setup = self.step_seconds = 0.0
         #: The parameters before the present step, which an interrupt may leave half done.
         self._before: list[Tensor] = []
         self.trainer = Trainer(problem, settings, folder)
@@ -121,15 +90,14 @@ class StagedRun(Loop):
         self.records.more = ("estimate",)
         self.stage = Stage(0, 0.0, 0.0, 0.0, self.limit)
         if self._cuttable:
-            low, high = (corner[self._axis] for corner in problem.domain.bounds)
-            self._times = low, high
+            low, high = self._times = tuple(corner[self._axis] for corner in problem.domain.bounds)
             later = window_problem(problem, low, high, self.trainer.model)
             names = [*self.records.losses, *(condition.name for condition in later.conditions)]
             self.records.losses = tuple(dict.fromkeys(names))
             self.records.more = ("window", "estimate")
         self.checkpoint = Checkpoint(folder, settings.problem, {"staged": self, "records": self.records})
         if windows:
-            self._begin_window(low, _FIRST * (high - low))
+            self._abandon(None)
 
     @property
     def _axis(self) -> int:
@@ -142,8 +110,8 @@ class StagedRun(Loop):
         parts = {name: dict(p.state_dict()) for name, p in self.trainer.checkpoint.parts.items() if name != "records"}
         return {
             "epoch": self.epoch, "seconds": self.seconds, "cpu_seconds": self.stopping.spent, "options": self._options,
-            "stage": asdict(self.stage), "reason": self.reason, "cost": self.cost, "setup": self.setup,
-            "whole": None if self.whole is None else self.whole.state_dict(),
+            "stage": asdict(self.stage), "reason": self.reason, "cost": self.estimates.quick_seconds,
+            "setup": self.setup, "whole": None if self.whole is None else self.whole.state_dict(),
             "networks": [network.state_dict() for network in self.networks], "accepted": self.accepted,
             "estimate": self.estimate, "offset": self.records.offset, "trainer": parts,
         }  # fmt: skip
@@ -153,7 +121,7 @@ class StagedRun(Loop):
             raise ValueError(f"it was started with {', '.join(f'{k} = {v!r}' for k, v in state['options'].items())}")
         self.epoch, self.seconds, self.stopping.spent = state["epoch"], state["seconds"], state["cpu_seconds"]
         self.stage, self.reason = Stage(**state["stage"]), state["reason"]
-        self.cost, self.setup, self.estimate = state["cost"], state["setup"], state["estimate"]
+        self.estimates.quick_seconds, self.setup, self.estimate = state["cost"], state["setup"], state["estimate"]
         self.accepted = [dict(window) for window in state["accepted"]]
         self.whole = None if state["whole"] is None else self._rebuilt(self.problem, state["whole"])
         self.networks = []
@@ -162,7 +130,7 @@ class StagedRun(Loop):
             own = window_problem(self.problem, window["from"], window["to"], before)
             self.networks.append(self._rebuilt(own, network))
         if self.stage.number:
-            self.trainer = self._window_trainer(self.stage.start, self.stage.end)
+            self.trainer = self._window_trainer(self.stage)
         elif self.trainer.problem is not self.problem:
             self.trainer = Trainer(self.problem, self.settings, self.folder, records=self.records)
         self.records.offset = state["offset"]
@@ -187,26 +155,26 @@ class StagedRun(Loop):
         try:
             report = trainer.advance()
         except DivergedError:
-            self._count(self._clock)
-            self._clock = time.process_time()
-            self._after_divergence()
-            return
+            report = None
         self._before = []
-        trainer.epoch += 1
-        taken = time.process_time() - began
-        self.step_seconds = 0.7 * self.step_seconds + 0.3 * taken if self.step_seconds else taken
         self._count(self._clock)
         self._clock = time.process_time()
-        if self._estimable and not self.cost:
-            self._estimated(_PROBE)
+        if report is None:
+            return self._after_divergence()
+        trainer.epoch += 1
+        taken = self._clock - began
+        self.step_seconds = 0.7 * self.step_seconds + 0.3 * taken if self.step_seconds else taken
+        if self._estimable and not self.estimates.quick_seconds:
+            self.estimates(self.trainer, PROBE)
         reason, check = self._stage_over(), self._check()
-        found = None if reason is None and check is None else self._assessed(reason)
-        evaluating = found is not None or reason is not None or self.epoch % self.settings.evaluate_every == 0
+        due = reason is not None or check is not None
+        found = self._assessed(reason) if due else None
+        evaluating = due or self.epoch % self.settings.evaluate_every == 0
         window = {"window": self.stage.number} if self._cuttable else {}
         self._now()
         self._log(report, evaluating, **window, estimate=None if found is None else found.relative_l2)
         del trainer  # a window that begins releases it
-        if reason is not None or check is not None:
+        if due:
             self._decide(reason, check, found)
 
     def _now(self) -> float:
@@ -222,7 +190,7 @@ class StagedRun(Loop):
             return "epochs"
         if trainer.epoch % self.settings.resample:
             return None  # the first step with new points errs
-        last = self._cost(_QUICK if self.stage.number else self._affordable(_CAREFUL))
+        last = self.estimates.seconds(QUICK if self.stage.number else self.estimates.careful)
         ahead = self.settings.resample * self.step_seconds + last
         if self._now() + ahead > self.stage.began + self.stage.budget:
             return "seconds"
@@ -230,14 +198,10 @@ class StagedRun(Loop):
 
     def _check(self) -> float | None:
         """Return the error above which training is lost if an estimate is due now, else None."""
-        stage, found = self.stage, None
-        if not self._estimable or (stage.number and self._cost(_QUICK) > 0.1 * stage.budget):
+        stage = self.stage
+        if not self._estimable or (stage.number and self.estimates.seconds(QUICK) > 0.1 * stage.budget):
             return None
-        share = max((self._now() - stage.began) / stage.budget, self.trainer.epoch / self.trainer.epochs)
-        while stage.checks < len(_CHECKS) and share >= _CHECKS[stage.checks][0]:
-            found = _CHECKS[stage.checks][1]
-            stage.checks += 1
-        return found
+        return stage.check(max((self._now() - stage.began) / stage.budget, self.trainer.epoch / self.trainer.epochs))
 
     # -- estimates -----------------------------------------------------------------------------------------------
 
@@ -250,71 +214,38 @@ class StagedRun(Loop):
         """Estimate the error: quickly on the way and of windows, carefully before the run ends."""
         if not self._estimable:
             return None
-        if self.stage.number:
-            return self._estimated(_QUICK)
-        if reason is None:
-            found = self._estimated(_QUICK)
-            if found.relative_l2 >= self._options["enough"]:
+        if self.stage.number or reason is None:
+            found = self.estimates(self.trainer, QUICK)
+            if self.stage.number or found.relative_l2 >= self._options["enough"]:
                 return found
-        return self._estimated(self._affordable(_CAREFUL))
-
-    def _estimated(self, directions: int) -> Estimate:
-        trainer, began = self.trainer, time.process_time()
-        state = trainer.engine_generator.get_state()
-        devices = [trainer.device] if trainer.device.type == "cuda" else []
-        with torch.random.fork_rng(devices):  # an estimate must not change the training after it
-            seed = self.settings.seed
-            found = estimate(trainer.problem, trainer.model, trainer.engine, directions=directions, seed=seed)
-        trainer.engine_generator.set_state(state)
-        self.cost = (time.process_time() - began) * (_QUICK / directions) ** _POWER
-        return found
-
-    def _cost(self, directions: int) -> float:
-        """Predict the CPU seconds of an estimate."""
-        return self.cost * (directions / _QUICK) ** _POWER
-
-    def _affordable(self, directions: int) -> int:
-        """Return the number of directions, or as many as the last estimate's share of the budget allows."""
-        if not self.cost:
-            return _PROBE
-        return max(_PROBE, min(directions, int(_QUICK * (_LAST * self.limit / self.cost) ** (1 / _POWER))))
+        return self.estimates(self.trainer, self.estimates.careful)
 
     # -- decisions -----------------------------------------------------------------------------------------------
 
     def _decide(self, reason: str | None, check: float | None, found: Estimate | None) -> None:
         """End the run, go on, or change to another window, by the latest estimate."""
-        error, before = math.inf if found is None else found.relative_l2, self.stage.error
-        self.stage.error = error
-        threshold = _CHECKS[-1][1] if check is None else check
-        # With few steps a large error may still fall.
-        stuck = self.trainer.epoch >= _FIRST_STEPS or error > before / 2
-        if self.stage.number:
+        stage, error = self.stage, math.inf if found is None else found.relative_l2
+        # Windows do not remove a singular start, which affects early times only.
+        late = found is not None and not stage.number and self.problem.starts_with_jump
+        lost = stage.is_lost(found.late if late and found is not None else error, self.trainer.epoch, check)
+        stage.error = error
+        if stage.number:
             can_halve = self._can_halve()
             if error < _DONE or (reason is not None and (error <= _GOOD or not can_halve)):
                 self._accept()
-            elif can_halve and (reason is not None or (error > threshold and stuck)):
-                self._begin_window(self.stage.start, (self.stage.end - self.stage.start) / 2)
+            elif can_halve and (reason is not None or lost):
+                self._begin_window(stage.start, stage.length / 2)
             return
         self.estimate = None if found is None else asdict(found)
-        if (
-            self._cuttable
-            and reason != "seconds"
-            and found is not None
-            and self._lost_size(found) > threshold
-            and stuck
-        ):
+        if self._cuttable and reason != "seconds" and found is not None and lost:
             self._report(f"One network loses the solution (estimated error {percent(error)}): using windows of time.")
             self._abandon(self.trainer.model)
         else:
             self.reason = "enough" if error < self._options["enough"] else reason
 
-    def _lost_size(self, found: Estimate) -> float:
-        """Return the error that counts: a singular start, which windows do not remove, affects early times only."""
-        return found.late if self.problem.starts_with_jump else found.relative_l2
-
     def _after_divergence(self) -> None:
         if self.stage.number and self._can_halve():
-            self._begin_window(self.stage.start, (self.stage.end - self.stage.start) / 2)
+            self._begin_window(self.stage.start, self.stage.length / 2)
         elif self.stage.number and self.whole is not None:
             self.reason = "a window diverged"
         elif not self.stage.number and self._cuttable:
@@ -333,12 +264,11 @@ class StagedRun(Loop):
 
     def _least(self) -> float:
         """Return the CPU seconds that a window takes at least."""
-        return self.setup + self._cost(_QUICK) + _LEAST_STEPS * self.step_seconds
+        return self.setup + self.estimates.seconds(QUICK) + _LEAST_STEPS * self.step_seconds
 
     def _can_halve(self) -> bool:
         """Return True if half a window is not too short, and the budget allows as many windows as there are then."""
-        low, high = self._times
-        half = (self.stage.end - self.stage.start) / 2
+        (low, high), half = self._times, self.stage.length / 2
         count = math.ceil((high - self.stage.start) / half)
         return half > 0.99 * _SHORTEST * (high - low) and count * self._least() < self.limit - self._now()
 
@@ -348,36 +278,35 @@ class StagedRun(Loop):
         left = max(self.limit - began, 0.0)
         last = start + 1.25 * length > high or left < 2 * self._least()
         end = high if last else start + length
-        trainer = self._window_trainer(start, end)
+        number, budget = len(self.networks) + 1, max(left * (end - start) / (high - start), 1e-6)
+        stage = Stage(number, start, end, began, budget)
+        trainer = self._window_trainer(stage)
         if self.networks:
             warm_start(trainer.model, self.networks[-1])
         self.records.offset = self.epoch
         self.records.recent.clear()
-        self.stage = Stage(len(self.networks) + 1, start, end, began, left * (end - start) / (high - start))
-        self.trainer = trainer
+        self.stage, self.trainer = stage, trainer
         gc.collect()  # the last trainer's matrices, which closures refer to in circles
         self.setup = self._now() - began
 
-    def _window_trainer(self, start: float, end: float) -> Trainer:
-        before = self.networks[-1] if self.networks else None
+    def _window_trainer(self, stage: Stage) -> Trainer:
+        before = self.networks[stage.number - 2] if stage.number > 1 else None
         settings = self.settings.model_copy(update={"settled": _SETTLED})
-        problem = window_problem(self.problem, start, end, before)
+        problem = window_problem(self.problem, stage.start, stage.end, before)
         return Trainer(problem, settings, self.folder, records=self.records)
 
     def _accept(self) -> None:
         """Keep the window's network and continue with the next window, or end."""
         stage, name = self.stage, self.problem.inputs[self._axis]
         self.networks.append(self.trainer.model.eval())
-        self.accepted.append(
-            {"from": stage.start, "to": stage.end, "estimate": stage.error, "steps": self.trainer.epoch}
-        )
+        window = {"from": stage.start, "to": stage.end, "estimate": stage.error, "steps": self.trainer.epoch}
+        self.accepted.append(window)
         place = f"{name} from {stage.start:.4g} to {stage.end:.4g}"
         self._report(f"{place}: estimated error {percent(stage.error)}, {self._now():.0f} CPU seconds")
         if stage.end >= self._times[1]:
             self.reason = "end of the last window"
         else:
-            length = stage.end - stage.start
-            self._begin_window(stage.end, 1.5 * length if stage.error < _VERY_GOOD else length)
+            self._begin_window(stage.end, stage.length * (1.5 if stage.error < _VERY_GOOD else 1.0))
 
     # -- the result ----------------------------------------------------------------------------------------------
 
@@ -404,37 +333,21 @@ class StagedRun(Loop):
         self.network, found, windows = self._best()
         facts = {
             **self._ending(status, reached, stopped),
-            "step": self.trainer.engine.shown or None,
+            "step": step_text(self.trainer.engine) or None,
             "compile_seconds": self.trainer.objective.compile_seconds,
             "parameters": sum(parameter.numel() for parameter in self.network.parameters()),
             "estimate": found,
             **({"windows": windows} if windows else {}),
         }
-        arrays = self._arrays(self.network)
+        own = self.network is self.trainer.model
+        arrays = self.trainer.evaluation.arrays() if own else reference_arrays(self.problem, self.network)
         return self.records.write_result(scored(arrays), arrays, facts)
 
     def _best(self) -> tuple[nn.Module, dict[str, Any] | None, list[dict[str, float]]]:
         """Return the best network so far, its estimate, and its windows if it has any."""
         if not self.stage.number:
             return self.trainer.model, self.estimate, []
-        ends = [window["to"] for window in self.accepted]
-        complete = bool(ends) and ends[-1] >= self._times[1]
-        # Errors add up from window to window; that they may grow on the way is not in the sum.
-        total = sum(window["estimate"] for window in self.accepted) if complete else math.inf
-        if self.whole is not None and not (self.estimate and total < self.estimate["relative_l2"]):
+        network, total = joined(self.networks, self.accepted, self.trainer.model, self._times[1], self._axis)
+        if self.whole is not None and not (total and self.estimate and total < self.estimate["relative_l2"]):
             return self.whole, self.estimate, []
-        if complete:
-            return Windows(self.networks, ends, self._axis), {"relative_l2": total}, self.accepted
-        networks = [*self.networks, self.trainer.model]
-        return Windows(networks, [*ends, self._times[1]], self._axis), None, self.accepted
-
-    def _arrays(self, network: nn.Module) -> dict[str, Any]:
-        """Return points, prediction and reference where the problem has a reference solution."""
-        if network is self.trainer.model:
-            return self.trainer.evaluation.arrays()
-        if self.problem.solution is None:
-            return {}
-        solution = self.problem.solution()
-        with torch.no_grad():
-            values = network(torch.from_numpy(solution.points).to(next(network.parameters())))
-        return {"points": solution.points, "prediction": values.double().cpu().numpy(), "reference": solution.values}
+        return network, None if total is None else {"relative_l2": total}, self.accepted

@@ -44,6 +44,19 @@ class Windows(nn.Module):
             yield (window == number).nonzero()[:, 0], self.networks[number]
 
 
+def joined(
+    networks: Sequence[nn.Module], windows: Sequence[Mapping[str, float]], current: nn.Module, end: float, axis: int
+) -> tuple[Windows, float | None]:
+    """Join the networks of finished windows, and the current one up to the end; with the estimate if all are finished.
+
+    Errors add up from window to window. That they may grow on the way is not in the sum.
+    """
+    ends = [window["to"] for window in windows]
+    if ends and ends[-1] >= end:
+        return Windows(networks, ends, axis), sum(window["estimate"] for window in windows)
+    return Windows([*networks, current], [*ends, end], axis), None
+
+
 def can_be_cut(problem: Problem) -> bool:
     """Return True for an evolution problem: the initial values, and nothing later in time, select its solution."""
     conditions = problem.conditions
