@@ -20,7 +20,7 @@ import torch
 from resuming import Killed, same
 
 from dudx.errors import InputError
-from dudx.lab import Box, Dirichlet, Initial, Interval, Problem, Solution, solve, storage
+from dudx.lab import Box, Dirichlet, Initial, Interval, Problem, Solution, file_formats, solve
 from dudx.lab.problems.well_posedness import ProblemWarning
 from dudx.lab.run.networks.mlp import MLP
 from dudx.lab.run.trainer import Trainer
@@ -72,7 +72,7 @@ def test_the_history_covers_the_whole_training_and_is_saved(tmp_path: Path) -> N
     assert {2, 4, 8} <= set(estimates)  # an eighth, a quarter, half
     assert float(solution.history[estimates[-1] - 1]["estimate"]) == pytest.approx(solution.estimate)
     kept = solution.save(tmp_path / "kept")
-    assert storage.read_table(kept / "metrics.csv") == solution.history
+    assert file_formats.read_table(kept / "metrics.csv") == solution.history
     assert json.loads((kept / "result.json").read_text())["epochs"] == solution.result["epochs"]
 
 
@@ -83,7 +83,7 @@ def test_the_history_covers_all_windows(lost: None, tmp_path: Path) -> None:
     assert numbers == sorted(numbers)
     assert set(numbers) == set(range(len(solution.result["windows"]) + 1))
     kept = solution.save(tmp_path / "kept")
-    assert storage.read_table(kept / "metrics.csv") == solution.history
+    assert file_formats.read_table(kept / "metrics.csv") == solution.history
     assert not list(kept.glob("*/"))  # one run, one folder
 
 
@@ -254,11 +254,11 @@ def control_c() -> None:
 
 
 def assert_same_run(whole: Path, resumed: Path) -> None:
-    first, second = (storage.read_checkpoint(folder / "checkpoint.pt")["staged"] for folder in (whole, resumed))
+    first, second = (file_formats.read_checkpoint(folder / "checkpoint.pt")["staged"] for folder in (whole, resumed))
     assert same(first["trainer"]["model"], second["trainer"]["model"])
     assert len(first["networks"]) == len(second["networks"])
     assert all(same(a, b) for a, b in zip(first["networks"], second["networks"], strict=True))
-    tables = [storage.read_table(folder / "metrics.csv") for folder in (whole, resumed)]
+    tables = [file_formats.read_table(folder / "metrics.csv") for folder in (whole, resumed)]
     clocks = ("seconds", "cpu_seconds")
     rows = [[{k: v for k, v in row.items() if k not in clocks} for row in table] for table in tables]
     assert rows[0] == rows[1]

@@ -212,7 +212,9 @@ def read_calibrations(folder: Path, seen: Mapping[str, Any] | None = None) -> li
     found = file_formats.read_json(path, list, {**_SEARCH, "max_error": list[float]})
     for search in found:
         if not search["steps"] or not len(search["steps"]) == len(search["rmse"]) == len(search["max_error"]):
-            raise file_formats.DamagedError(f"{str(path)!r} is damaged: a curve has different numbers of steps and errors.")
+            raise file_formats.DamagedError(
+                f"{str(path)!r} is damaged: a curve has different numbers of steps and errors."
+            )
     if seen is None:
         return found
     found = found[: seen["calibrations"]]
