@@ -68,6 +68,11 @@ class Request:
             check_vector(vector, x)
         return self
 
+    @property
+    def without_vectors(self) -> Request:
+        """The request without the vectors of its call, which are not to be kept alive."""
+        return replace(self, for_engine=EngineRequest(self.for_engine.operators)) if self.for_engine.vectors else self
+
     def with_data(self, data: Mapping[str, Tensor], x: Tensor) -> Request:
         """The request with the vectors of another call."""
         if not self.names:

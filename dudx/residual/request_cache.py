@@ -62,7 +62,7 @@ class RequestCache:
         request = self._function.recorded(x, data)
         if request.repeatable:
             requests = self._of_one_point if len(x) == 1 else self._requests
-            requests[_types(x, data)] = request
+            requests[_types(x, data)] = request.without_vectors
         return request
 
 
