@@ -66,7 +66,7 @@ class Isolated(Pointwise, ABC):
         return ()
 
     def at(self, samples: Tensor | Sequence[int] | slice) -> Isolated:
-        """The same function for some of the samples only: it takes their rows, and the context stays whole.
+        """Return the function for some of the samples only: it takes their rows, and the context stays whole.
 
         With it a large batch can be taken slice by slice, in the memory of one slice.
         """

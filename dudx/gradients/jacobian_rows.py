@@ -32,7 +32,7 @@ class Outer:
         return scaled.T @ self.entered.flatten(0, 1)
 
     def at(self, samples: slice) -> Outer:
-        """The same for some of the samples."""
+        """Return the rows of some of the samples."""
         return Outer(self.gradient[:, samples], self.entered[:, samples])
 
     def write(self, block: Tensor, add: bool) -> None:
@@ -60,7 +60,7 @@ class Rows:
         self.dense = None if self.dense is None else self.dense.to(dtype)
 
     def at(self, samples: slice) -> Rows:
-        """The same for some of the samples."""
+        """Return the rows of some of the samples."""
         return Rows([outer.at(samples) for outer in self.outer], None if self.dense is None else self.dense[samples])
 
     def add(self, rows: Tensor) -> None:

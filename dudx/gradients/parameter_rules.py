@@ -36,7 +36,7 @@ def layer(*functions: object) -> Callable[[Callable[..., Any]], Callable[..., An
 
 
 def layer_with_name(*functions: object) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
-    """The same for a rule that serves several functions, and is told which."""
+    """Register a rule for several functions, which receives the function as an argument."""
 
     def register(made: Callable[..., Any]) -> Callable[..., Any]:
         rule(*functions)(lambda recorder, function, args, kwargs: made(recorder, function, *args, **kwargs))
@@ -149,7 +149,7 @@ def _affine(recorder: RowRecorder, normal: Any, weight: Any, bias: Any) -> Any:
 
 
 def _by_channel(recorder: RowRecorder, normal: Any, weight: Any, bias: Any) -> Any:
-    """The same with a number for each channel, (B, channels, …)."""
+    """Scale and shift normalised values (B, channels, …) with a number per channel."""
     shape = (-1, *[1] * (normal.ndim - 2))
     scale, shift = (None if p is None else recorder.seen(Tensor.reshape, p, shape) for p in (weight, bias))
     return _affine(recorder, normal, scale, shift)
@@ -168,7 +168,7 @@ def layer_norm(
 
 @layer(F.rms_norm, torch.rms_norm)
 def rms_norm(recorder: RowRecorder, x: Any, normalized_shape: Any, weight: Any = None, eps: float | None = None) -> Any:
-    """The same without a shift."""
+    """Record RMS normalisation: a scale without a shift."""
     if isinstance(x, Jet):
         return NotImplemented
     return _affine(recorder, F.rms_norm(x, normalized_shape, None, eps), weight, None)
@@ -179,7 +179,7 @@ def group_norm(
     recorder: RowRecorder, x: Any, groups: int, weight: Any = None, bias: Any = None, eps: float = 1e-5,
     cudnn_enabled: bool = True,
 ) -> Any:  # fmt: skip
-    """The same for each channel."""
+    """Record group normalisation: a scale and a shift per channel."""
     if isinstance(x, Jet):
         return NotImplemented
     return _by_channel(recorder, F.group_norm(x, groups, None, None, eps), weight, bias)
@@ -201,7 +201,7 @@ def torch_batch_norm(
     recorder: RowRecorder, x: Any, weight: Any, bias: Any, mean: Any, var: Any, training: bool, momentum: float,
     eps: float, cudnn_enabled: bool,
 ) -> Any:  # fmt: skip
-    """The same function with its arguments in another order."""
+    """Record `torch.batch_norm`, whose arguments have another order than those of `F.batch_norm`."""
     return batch_norm(recorder, x, mean, var, weight, bias, training, momentum, eps)
 
 

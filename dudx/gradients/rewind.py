@@ -1,4 +1,4 @@
-"""The same random numbers again: what is compared must have been computed with the same random steps."""
+"""Replay random numbers, so that results to be compared are computed with equal random steps."""
 
 from __future__ import annotations
 

@@ -51,7 +51,7 @@ def without_graph(model: Model, x: Tensor) -> Iterator[KernelMonitor]:
 
 @contextlib.contextmanager
 def sandboxed(model: Model, seed: int = 0) -> Iterator[PrivateRandomNumbers]:
-    """The same random numbers every time inside, the process's own untouched; the model's buffers put back afterwards.
+    """Run with fixed random numbers, then restore the process's generators and the model's buffers.
 
     What it yields draws the same numbers again when asked to.
     """
@@ -61,7 +61,7 @@ def sandboxed(model: Model, seed: int = 0) -> Iterator[PrivateRandomNumbers]:
 
 @contextlib.contextmanager
 def sandboxed_if_random(model: Model, rows: Tensor) -> Iterator[PrivateRandomNumbers]:
-    """The same for much work: a network that draws nothing in a pass is left to run as fast as it can."""
+    """Sandbox a network only if it draws random numbers in a pass, so that others run at full speed."""
     with torch.no_grad(), sandboxed(model) as tried, contextlib.suppress(ModelError):
         model_checks.forward(model, rows.clone())  # if it fails, it says so where it is used
     with (

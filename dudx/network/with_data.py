@@ -68,7 +68,7 @@ class Given(BatchBound):
         return self.network, (*self.rows.values(), *self.functions.values()), bound
 
     def at(self, points: Tensor | Sequence[int] | slice) -> Given:
-        """The same network at some of the points only, with their rows of the data."""
+        """Return the network for some of the points only, with their rows of the data."""
         chosen = points if isinstance(points, slice | Tensor) else torch.tensor(points, dtype=torch.long, device="cpu")
         return Given(self.network, {name: tensor[chosen] for name, tensor in self.rows.items()}, self.functions)
 

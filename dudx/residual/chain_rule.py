@@ -37,7 +37,7 @@ class Constant:
 
 
 @dataclass(frozen=True, eq=False)
-class Uniform:
+class EqualRows:
     """A tensor that is known to be equal at all points."""
 
     value: Tensor
@@ -81,7 +81,7 @@ class RecordedCall:
         return result if self.number is None else result[self.number]
 
 
-Source = Coordinate | Constant | Uniform | NonlocalTerm | RecordedCall
+Source = Coordinate | Constant | EqualRows | NonlocalTerm | RecordedCall
 #: The sources whose sum a tensor is, with their factors.
 Sources = tuple[tuple[float, Source], ...]
 
@@ -114,7 +114,7 @@ def _slope(expression: Any, source: Source, axis: int) -> Any:
             "An integral, a fractional or an upwind derivative cannot be differentiated; take that of the derivative, "
             "such as u.x.caputo(...), or make it an output of the network by an equation of its own."
         )
-    if isinstance(source, Uniform):
+    if isinstance(source, EqualRows):
         return 0.0
     if isinstance(source, Constant):
         return _slope_of_constant(expression, source.value)
@@ -141,7 +141,7 @@ def _slope_of_all(expression: Any, axis: int) -> Any:
     x = expression._values.like
     row = torch.stack([x.new_full((), float(number == axis)) for number in range(x.shape[1])])
     row = row.expand(x.shape)
-    return type(expression)(expression._values, NO_DERIVATIVES, row, ((1.0, Uniform(row)),))
+    return type(expression)(expression._values, NO_DERIVATIVES, row, ((1.0, EqualRows(row)),))
 
 
 def _slope_of_constant(expression: Any, value: Any) -> float:

@@ -13,9 +13,9 @@ from dudx.evaluate import prepared
 from dudx.network.compiled_graph import CompiledGraphs
 from dudx.network.compiled_plan import run_compiled
 from dudx.network.ensemble import Ensemble
-from dudx.residual.evaluation import RESULTS, Call, evaluate_eagerly
 from dudx.residual.field_function import FieldFunction
-from dudx.residual.request import Request
+from dudx.residual.recorded_request import RecordedRequest
+from dudx.residual.residual_evaluation import RESULTS, ResidualCall, evaluate_eagerly
 
 
 class CompiledEvaluation:
@@ -24,7 +24,7 @@ class CompiledEvaluation:
     def __init__(self, graphs: CompiledGraphs):
         self.graphs = graphs
 
-    def __call__(self, function: FieldFunction, call: Call, request: Request) -> Any:
+    def __call__(self, function: FieldFunction, call: ResidualCall, request: RecordedRequest) -> Any:
         plan = self.plan(call, request)
         return evaluate_eagerly(function, call, request) if plan is None else self.run(plan, function, call, request)
 
@@ -32,7 +32,7 @@ class CompiledEvaluation:
         """True if the network can be compiled here and now."""
         return not vmap_active() and self.graphs.can_compile(network)
 
-    def plan(self, call: Call, request: Request) -> Prepared | None:
+    def plan(self, call: ResidualCall, request: RecordedRequest) -> Prepared | None:
         """The engine's plan of a request; None if it cannot be compiled."""
         if request.nonlocal_terms:
             self.graphs.give_up("integrals, fractional and upwind derivatives choose their rows at each call")
@@ -44,8 +44,8 @@ class CompiledEvaluation:
         self,
         plan: Prepared,
         function: FieldFunction,
-        call: Call,
-        request: Request,
+        call: ResidualCall,
+        request: RecordedRequest,
         axes: tuple[int | None, ...] | None = None,
     ) -> Any:
         """Compute a call by the graph of a plan; `axes` are the plan's axes of members that have their own points."""

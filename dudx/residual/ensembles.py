@@ -10,16 +10,16 @@ import torch
 from torch import Tensor
 
 from dudx.engines.interface import Engine, Prepared, refuse_unset
-from dudx.engines.request import Request as EngineRequest
+from dudx.engines.request import Request
 from dudx.errors import InputError
 from dudx.evaluate import derivatives, prepared
 from dudx.network.ensemble import Ensemble
 from dudx.operators import D
 from dudx.residual.compilation import CompiledEvaluation
-from dudx.residual.evaluation import Call, evaluate_eagerly
 from dudx.residual.field_function import FieldFunction
-from dudx.residual.request import Request
+from dudx.residual.recorded_request import RecordedRequest
 from dudx.residual.request_cache import Arguments, RequestCache
+from dudx.residual.residual_evaluation import ResidualCall, evaluate_eagerly
 
 #: From the points and the data of a call to the same after a check.
 Check = Callable[[Tensor, Mapping[str, Tensor]], Arguments]
@@ -47,27 +47,27 @@ class EnsembleEvaluation:
         self._function, self._requests = function, requests
         self._extensions, self._compiled = extensions, compiled
 
-    def __call__(self, call: Call, check: Check) -> Any:
+    def __call__(self, call: ResidualCall, check: Check) -> Any:
         if isinstance(call.x, Tensor) and call.x.ndim == 3:
             return self._own_points(call, check)
         check(call.x, call.data)
         return self._requests.computed([(call.x, call.data)], lambda requests: self._shared_points(call, requests[0]))
 
-    def _extended(self, member: Any, call: Call) -> Any:
+    def _extended(self, member: Any, call: ResidualCall) -> Any:
         for extension in self._extensions:
             member = extension(member, call.x, call.data)
         return member
 
     # -- the same points for all members --------------------------------------------------------------------------
 
-    def _shared_points(self, call: Call, request: Request) -> Any:
+    def _shared_points(self, call: ResidualCall, request: RecordedRequest) -> Any:
         if self._compiled is not None and not self._extensions:
             plan = self._compiled.plan(call, request)
             if plan is not None:
                 return self._compiled.run(plan, self._function, call, request)
         refuse_unset(call.engine, request.for_engine)
         # The checks of the engine, which cannot be made for all members at once.
-        derivatives(self._extended(call.model.kind, call), call.x, EngineRequest((D(),)), call.engine)
+        derivatives(self._extended(call.model.kind, call), call.x, Request((D(),)), call.engine)
 
         def of_member(member: Any) -> Any:
             return evaluate_eagerly(self._function, call._replace(model=self._extended(member, call)), request)
@@ -76,7 +76,7 @@ class EnsembleEvaluation:
 
     # -- points, data and perhaps engines of their own ------------------------------------------------------------
 
-    def _own_points(self, call: Call, check: Check) -> Any:
+    def _own_points(self, call: ResidualCall, check: Check) -> Any:
         if self._extensions:
             raise InputError("Members with points of their own are networks alone, without data or other networks.")
         members = _members(call)
@@ -84,13 +84,17 @@ class EnsembleEvaluation:
             check(x, data)
         engines = _engines(call.model, call.engine)
 
-        def compute(requests: list[Request]) -> Any:
+        def compute(requests: list[RecordedRequest]) -> Any:
             return self._of_members(call, members, engines, requests)
 
         return self._requests.computed(members, compute)
 
     def _of_members(
-        self, call: Call, members: Sequence[Arguments], engines: Sequence[Engine], requests: Sequence[Request]
+        self,
+        call: ResidualCall,
+        members: Sequence[Arguments],
+        engines: Sequence[Engine],
+        requests: Sequence[RecordedRequest],
     ) -> Any:
         """Compute all members by one plan in one pass, or one by one where their plans differ.
 
@@ -126,7 +130,11 @@ class EnsembleEvaluation:
         return ensemble.map(of_member, call.x, plan.tensors, dict(call.data), axes=(0, axes, 0))
 
     def _without_plans(
-        self, call: Call, members: Sequence[Arguments], engines: Sequence[Engine], requests: Sequence[Request]
+        self,
+        call: ResidualCall,
+        members: Sequence[Arguments],
+        engines: Sequence[Engine],
+        requests: Sequence[RecordedRequest],
     ) -> Any:
         engine, request = engines[0], requests[0]
         if any(other != engine for other in engines) or not request.repeatable:
@@ -135,7 +143,7 @@ class EnsembleEvaluation:
                 "directions that are data; Taylor, FD, EFD and SFD make one."
             )
         for x, _ in members:  # the checks of the engine, which cannot be made for all members at once
-            derivatives(call.model.kind, x, EngineRequest((D(),)), engine)
+            derivatives(call.model.kind, x, Request((D(),)), engine)
 
         def of_member(member: Any, x: Tensor, data: dict[str, Tensor]) -> Any:
             asked = request.with_data(data, x)
@@ -144,12 +152,17 @@ class EnsembleEvaluation:
         return call.model.map(of_member, call.x, dict(call.data), axes=(0, 0))
 
     def _finished(
-        self, call: Call, computed: Sequence[Tensor], request: Request, x: Tensor, data: Mapping[str, Tensor]
+        self,
+        call: ResidualCall,
+        computed: Sequence[Tensor],
+        request: RecordedRequest,
+        x: Tensor,
+        data: Mapping[str, Tensor],
     ) -> Any:
         return call.finish(self._function.replayed(computed, request, x, data))
 
 
-def _members(call: Call) -> list[Arguments]:
+def _members(call: ResidualCall) -> list[Arguments]:
     """The points and data of each member, from (M, B, …)."""
     ensemble: Ensemble = call.model
     for name, values in {"points": call.x, **call.data}.items():

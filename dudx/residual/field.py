@@ -19,7 +19,7 @@ from dudx.errors import InputError
 from dudx.operators import Along, D, Laplacian, Operator, Partial, Second, random_laplacian
 from dudx.residual.chain_rule import Constant, Coordinate, RecordedCall, Sources, differentiated
 from dudx.residual.derivative_names import axes_named
-from dudx.residual.field_operators import TensorOperators, refuse_if_written, tensors_of, writes
+from dudx.residual.field_operators import FieldOperators, refuse_if_written, tensors_of, writes
 from dudx.residual.field_values import Values
 from dudx.residual.linear_expression import NO_DERIVATIVES, Linear
 from dudx.residual.nonlocal_terms.integrals import Integrals
@@ -29,7 +29,7 @@ from dudx.residual.sample_mixing import refuse_mixed_samples
 __all__ = ["Field", "tensors_of"]
 
 
-class Field(TensorOperators, Integrals, Upwinding):
+class Field(FieldOperators, Integrals, Upwinding):
     """An output of the network inside a residual, or an expression of such outputs and their derivatives.
 
     A field has the methods of a tensor, except for those that write into it.

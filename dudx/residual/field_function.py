@@ -16,7 +16,7 @@ from dudx.residual.field_operators import ForCompiler
 from dudx.residual.field_values import Recorder, Replay, Values
 from dudx.residual.linear_expression import Linear
 from dudx.residual.nonlocal_terms.other_points import Nonlocal
-from dudx.residual.request import Request
+from dudx.residual.recorded_request import RecordedRequest
 
 
 def one_column(data: Mapping[str, Tensor]) -> int:
@@ -56,7 +56,7 @@ class FieldFunction:
         #: The expression of each output itself.
         self._values_of_outputs = [Linear({i: D()}) for i in range(len(self.outputs))]
 
-    def recorded(self, x: Tensor, data: Mapping[str, Tensor]) -> Request:
+    def recorded(self, x: Tensor, data: Mapping[str, Tensor]) -> RecordedRequest:
         """Call the function with recording fields and return its request."""
         recorder = Recorder(self._inputs, x, self._columns(data), self._compiled)
         self._call(recorder, x, data)
@@ -68,7 +68,7 @@ class FieldFunction:
     def replayed(
         self,
         computed: Sequence[Tensor],
-        request: Request,
+        request: RecordedRequest,
         x: Tensor,
         data: Mapping[str, Tensor],
         other_points: Nonlocal | None = None,

@@ -41,7 +41,7 @@ _IN_PLACE = (
 )
 
 
-class TensorOperators:
+class FieldOperators:
     """Operations that are computed by torch, as opposed to those that keep a field symbolic."""
 
     _values: Any
@@ -169,7 +169,7 @@ class TensorOperators:
             return symbolic(*args)
         if name in _NEW_TENSORS:  # a tensor that is not computed from the field, and may be written to
             return function(*tensors_of(args), **tensors_of(kwargs))
-        field = next(a for a in flattened((args, kwargs)) if isinstance(a, TensorOperators))
+        field = next(a for a in flattened((args, kwargs)) if isinstance(a, FieldOperators))
         if writes(name, kwargs):
             return _written(field, function, args, kwargs)
         return field._apply(function, *args, **kwargs)
@@ -188,22 +188,22 @@ class ForCompiler(TorchFunctionMode):
         named = {name: _for_compiler(value) for name, value in kwargs.items()}
         given = [_for_compiler(value) for value in args]
         for value in given:
-            if isinstance(value, TensorOperators):  # asked directly: torch.compile cannot follow torch's way to it
-                return TensorOperators.__torch_function__(function, types, given, named)
+            if isinstance(value, FieldOperators):  # asked directly: torch.compile cannot follow torch's way to it
+                return FieldOperators.__torch_function__(function, types, given, named)
         return function(*given, **named)
 
 
 def _for_compiler(value: Any) -> Any:
     if isinstance(value, np.ndarray):  # as which torch.compile sees NumPy numbers
         return torch.as_tensor(value)
-    if isinstance(value, tuple) and any(isinstance(item, TensorOperators) for item in value):
+    if isinstance(value, tuple) and any(isinstance(item, FieldOperators) for item in value):
         return list(value)
     return value
 
 
 def tensors_of(value: Any) -> Any:
     """The value with each field replaced by its tensor, also inside the containers that torch functions take."""
-    if isinstance(value, TensorOperators):
+    if isinstance(value, FieldOperators):
         return value._tensor()
     if isinstance(value, Tensor) or not isinstance(value, tuple | list | dict):
         return value
@@ -277,7 +277,7 @@ def _symbolic_functions() -> dict[str, Callable[[Any, Any], Any]]:
     """
 
     def is_field(value: object) -> bool:
-        return isinstance(value, TensorOperators)
+        return isinstance(value, FieldOperators)
 
     def add(a: Any, b: Any) -> Any:
         return a.__add__(b) if is_field(a) else b.__radd__(a)

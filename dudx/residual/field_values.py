@@ -8,11 +8,11 @@ from typing import Protocol
 import torch
 from torch import Tensor
 
-from dudx.engines.request import Request as EngineRequest
+from dudx.engines.request import Request
 from dudx.operators import Directional, Operator, Slots
 from dudx.residual.linear_expression import Linear
 from dudx.residual.nonlocal_terms.other_points import Nonlocal, NonlocalRecorder, NonlocalReplay
-from dudx.residual.request import DirectionalTerms, Request
+from dudx.residual.recorded_request import DirectionalTerms, RecordedRequest
 
 
 class ChangedRequestError(Exception):
@@ -70,7 +70,7 @@ class Recorder(NonlocalRecorder):
     def drawn(self, draw: Callable[[Tensor], Operator]) -> Operator:
         return self.in_slots(draw(self.like))
 
-    def request(self, data: Mapping[str, Tensor]) -> Request:
+    def request(self, data: Mapping[str, Tensor]) -> RecordedRequest:
         """The recorded request."""
         known = {id(tensor): name for name, tensor in data.items()}
         vectors = tuple(self._slots.vectors)
@@ -83,11 +83,11 @@ class Recorder(NonlocalRecorder):
             )
             for linear in self._asked
         )
-        return Request(
+        return RecordedRequest(
             tuple(self._asked),
             tuple(self._directional),
             self.inputs,
-            EngineRequest(tuple(distinct), vectors),
+            Request(tuple(distinct), vectors),
             names if all(names) else None,
             self.nonlocal_terms,
             places,
@@ -114,7 +114,7 @@ class Replay(NonlocalReplay):
     def __init__(
         self,
         x: Tensor,
-        request: Request,
+        request: RecordedRequest,
         computed: Sequence[Tensor],
         columns: int = 1,
         other_points: Nonlocal | None = None,

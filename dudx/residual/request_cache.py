@@ -10,7 +10,7 @@ from torch import Tensor
 from dudx.errors import InputError
 from dudx.residual.field_function import FieldFunction
 from dudx.residual.field_values import ChangedRequestError
-from dudx.residual.request import Request
+from dudx.residual.recorded_request import RecordedRequest
 
 #: The points and the data of one call.
 Arguments = tuple[Tensor, Mapping[str, Tensor]]
@@ -21,17 +21,17 @@ class RequestCache:
 
     def __init__(self, function: FieldFunction):
         self._function = function
-        self._requests: dict[Hashable, Request] = {}
+        self._requests: dict[Hashable, RecordedRequest] = {}
         #: Requests recorded at a single point, where some mistakes cannot be seen: not used for several points.
-        self._of_one_point: dict[Hashable, Request] = {}
+        self._of_one_point: dict[Hashable, RecordedRequest] = {}
         #: False once the function has asked for other operators than before; it is then recorded at each call.
         self._steady = True
 
-    def request(self, x: Tensor, data: Mapping[str, Tensor]) -> Request:
+    def request(self, x: Tensor, data: Mapping[str, Tensor]) -> RecordedRequest:
         """The request of the function for a call: a known one if there is one."""
         return self._known(x, data) or self._recorded(x, data)
 
-    def computed(self, calls: Sequence[Arguments], compute: Callable[[list[Request]], Any]) -> Any:
+    def computed(self, calls: Sequence[Arguments], compute: Callable[[list[RecordedRequest]], Any]) -> Any:
         """Call `compute` with the requests of such calls; record them again if the known ones no longer hold."""
         known = [self._known(x, data) for x, data in calls]
         if None not in known:
@@ -49,7 +49,7 @@ class RequestCache:
                 "instead of if, and random_laplacian for random operators."
             ) from None
 
-    def _known(self, x: Tensor, data: Mapping[str, Tensor]) -> Request | None:
+    def _known(self, x: Tensor, data: Mapping[str, Tensor]) -> RecordedRequest | None:
         if not self._steady:
             return None
         types = _types(x, data)
@@ -58,7 +58,7 @@ class RequestCache:
             known = self._of_one_point.get(types)
         return known.with_data(data, x) if known is not None and data else known
 
-    def _recorded(self, x: Tensor, data: Mapping[str, Tensor]) -> Request:
+    def _recorded(self, x: Tensor, data: Mapping[str, Tensor]) -> RecordedRequest:
         request = self._function.recorded(x, data)
         if request.repeatable:
             requests = self._of_one_point if len(x) == 1 else self._requests

@@ -25,12 +25,12 @@ from dudx.operators import Operator
 from dudx.residual.compilation import CompiledEvaluation
 from dudx.residual.derivative_names import data_names, input_names
 from dudx.residual.ensembles import EnsembleEvaluation
-from dudx.residual.evaluation import Call, Evaluation, evaluate_eagerly, mean_square, separate
 from dudx.residual.field import Field
 from dudx.residual.field_function import FieldFunction, one_column
 from dudx.residual.further_networks import FurtherNetworks
 from dudx.residual.network_data import NetworkData
 from dudx.residual.request_cache import RequestCache
+from dudx.residual.residual_evaluation import Evaluation, ResidualCall, evaluate_eagerly, mean_square, separate
 
 #: One tensor for one equation, a tuple of tensors for several equations.
 Result = TypeVar("Result", bound=Tensor | tuple[Tensor, ...])
@@ -143,11 +143,11 @@ class Residual(Generic[Result]):
 
         The members of an ensemble may have points (M, B, d), data and engines (a list) of their own.
         """
-        return self._evaluated(Call(model, x, engine, data, separate), self._evaluation)
+        return self._evaluated(ResidualCall(model, x, engine, data, separate), self._evaluation)
 
     def loss(self, model: Model, x: Tensor, engine: Engine | Sequence[Engine], **data: Tensor) -> Tensor:
         """The mean square of the residual, summed over the equations; with `compile` one compiled graph."""
-        return self._evaluated(Call(model, x, engine, data, mean_square), self._evaluation)
+        return self._evaluated(ResidualCall(model, x, engine, data, mean_square), self._evaluation)
 
     def jacobian(
         self,
@@ -163,7 +163,7 @@ class Residual(Generic[Result]):
         return values, linear.dense(out)
 
     @uncompiled
-    def _evaluated(self, call: Call, evaluation: Evaluation) -> Any:
+    def _evaluated(self, call: ResidualCall, evaluation: Evaluation) -> Any:
         if isinstance(call.model, Ensemble):
             return self._ensembles(call, self._checked)
         x, data = self._checked(call.x, call.data)
@@ -198,7 +198,7 @@ class Residual(Generic[Result]):
             engine.refuse_unset(self._requests.request(x, data).for_engine)
 
         def values(model: Model, engine: Engine) -> Any:
-            return self._evaluated(Call(model, x, engine, data, separate), evaluate_eagerly)
+            return self._evaluated(ResidualCall(model, x, engine, data, separate), evaluate_eagerly)
 
         return self._row_gradients(values, model, x, engine, parameters, dtype, tuple(data))
 

@@ -16,7 +16,7 @@ from torch import Tensor
 from dudx.backend.active_modes import vmap_active
 from dudx.backend.containers import flattened
 from dudx.errors import InputError
-from dudx.residual.chain_rule import Constant, Coordinate, RecordedCall, Uniform
+from dudx.residual.chain_rule import Constant, Coordinate, EqualRows, RecordedCall
 
 #: Numbers that the outputs, their derivatives and the inputs take; functions may be undefined in some of the ranges.
 _RANGES = ((-1.0, 1.0), (0.2, 1.0), (1.2, 3.0))
@@ -112,7 +112,7 @@ class _Numbers:
         if isinstance(source, Coordinate):
             x = self.column("inputs", self._values.like.shape[1])
             return x if source.axis is None else x[:, source.axis : source.axis + 1]
-        if isinstance(source, Constant | Uniform):
+        if isinstance(source, Constant | EqualRows):
             return source.value
         assert isinstance(source, RecordedCall)  # others cannot be differentiated, and that is reported before
         key = id(source)

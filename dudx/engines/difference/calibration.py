@@ -205,11 +205,9 @@ class _Search:
         self.accuracy, self.steps, self.max_rows = accuracy, steps, max_rows
         self.request = request_of([D(*[axis] * order) for axis in axes], x)
         nodes = 1 + (1 if side else 2) * len(axes) * reach(order, accuracy, side)
-        if not _is_whole(max_rows) or max_rows < nodes:
-            raise InputError(
-                f"max_rows must be a whole number, here {nodes} (one point's stencil) or more; got {max_rows!r}."
-            )
-        self.rows_at_once = max_rows // nodes
+        self.rows_at_once = (
+            errors.whole_number(max_rows, "max_rows", at_least=nodes) // nodes
+        )  # a point's stencil or more
         samples = samples_of(model)  # such a model takes all of them, or a multiple
         self.rows_at_once = max(1, self.rows_at_once // samples) * samples
 

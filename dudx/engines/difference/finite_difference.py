@@ -47,7 +47,7 @@ class Difference(Adjustable, Counted, Planned, Sided, Stepped):
 
     @abstractmethod
     def with_calibrations(self, calibrations: Mapping[int, Calibration]) -> Self:
-        """The same engine with the steps that the searches found."""
+        """Return the engine with the steps that the searches found."""
 
     def derivatives(self, model: Model, x: Tensor, request: Request) -> list[Tensor]:
         if self.inside is not None and not x.is_meta and (orders := request.orders):
@@ -104,7 +104,7 @@ class Difference(Adjustable, Counted, Planned, Sided, Stepped):
 
     @abstractmethod
     def _with_steps(self, steps: Any) -> Self:
-        """The same engine with these steps."""
+        """Return the engine with these steps."""
 
     def _check(self) -> None:
         errors.one_of(self.side, tuple(SIDES), "side")

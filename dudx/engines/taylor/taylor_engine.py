@@ -15,8 +15,8 @@ from dudx.backend.active_modes import lasting_constants
 from dudx.engines.interface import Planned, Prepared, in_common_format
 from dudx.engines.registry import modules_in
 from dudx.engines.request import Request
-from dudx.engines.taylor.fallback import without_rule
 from dudx.engines.taylor.jet import Jet, constant
+from dudx.engines.taylor.missing_rules import without_rule
 from dudx.engines.taylor.networks_on_jets import output_of
 from dudx.engines.taylor.rotation import Vectors, rotated
 from dudx.engines.taylor.stream_layout import Layout

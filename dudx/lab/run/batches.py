@@ -34,7 +34,7 @@ class Batches:
         return self._parts, fresh
 
     def reweighed(self) -> list[Part]:
-        """The same points, with the weights that the objective has now."""
+        """Return the present points with the objective's current weights."""
         self._parts = self.objective.at([(part.points, part.data) for part in self._parts])
         return self._parts
 

@@ -34,7 +34,7 @@ def first() -> bool:
 
 
 def train(settings: Settings, out: str | Path, resume: bool = False, timeout: float = _TIMEOUT) -> dict[str, Any]:
-    """As `training.train`, by all processes together; only the first one writes to `out` and shows how it goes."""
+    """Train with all processes together; only the first one writes to `out` and shows the progress."""
     with _group(settings, timeout) as ranks, contextlib.ExitStack() as stack:
         files = ranks.same(packed(Path(out)) if resume and first() else {})
         if first():

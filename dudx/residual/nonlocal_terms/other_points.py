@@ -6,7 +6,7 @@ from typing import Any, Protocol
 
 from torch import Tensor
 
-from dudx.engines.request import Request as EngineRequest
+from dudx.engines.request import Request
 from dudx.residual.linear_expression import Linear
 
 
@@ -16,7 +16,7 @@ class Nonlocal(Protocol):
     With a side it is computed by the engine's one-sided stencils; the result is None if it has none.
     """
 
-    def __call__(self, request: EngineRequest, rows: Tensor, side: str | None = None) -> Any: ...
+    def __call__(self, request: Request, rows: Tensor, side: str | None = None) -> Any: ...
 
 
 class NonlocalRecorder:
@@ -50,11 +50,11 @@ class NonlocalReplay:
         self.of(linear)
         assert self._other_points is not None
         operators = (operator.expanded(len(self.inputs)) for operator in linear.operators.values())
-        found = self._other_points(EngineRequest(tuple(operators)), rows)
+        found = self._other_points(Request(tuple(operators)), rows)
         return self._sum(zip(linear.operators, found, strict=True)).unflatten(0, (len(rows), -1))
 
     def sided(self, linear: Linear, side: str) -> Tensor:
         central = self.of(linear)
         assert self._other_points is not None
-        found = self._other_points(EngineRequest(tuple(linear.operators.values())), self.like.unsqueeze(0), side)
+        found = self._other_points(Request(tuple(linear.operators.values())), self.like.unsqueeze(0), side)
         return central if found is None else self._sum(zip(linear.operators, found, strict=True))

@@ -7,8 +7,7 @@ from dataclasses import dataclass, replace
 
 from torch import Tensor
 
-from dudx.engines.request import Request as EngineRequest
-from dudx.engines.request import check_vector
+from dudx.engines.request import Request, check_vector
 from dudx.operators import Directional
 from dudx.residual.linear_expression import Linear, Shape
 
@@ -17,7 +16,7 @@ DirectionalTerms = tuple[tuple[int, int, float], ...]
 
 
 @dataclass(frozen=True)
-class Request:
+class RecordedRequest:
     """All expressions that a function asks for, and the distinct operators that an engine computes for them.
 
     Args:
@@ -35,7 +34,7 @@ class Request:
     asked: tuple[Linear, ...]
     directional: tuple[DirectionalTerms, ...]
     inputs: tuple[str, ...]
-    for_engine: EngineRequest
+    for_engine: Request
     names: tuple[str, ...] | None
     nonlocal_terms: bool
     places: tuple[tuple[tuple[int, int], ...], ...]
@@ -62,20 +61,20 @@ class Request:
                             of_output[name] = max(order, of_output.get(name, 0))
         return found
 
-    def fitting(self, x: Tensor) -> Request:
+    def fitting(self, x: Tensor) -> RecordedRequest:
         """The request itself, after a check that its vectors fit the points."""
         for vector in self.for_engine.vectors:
             check_vector(vector, x)
         return self
 
     @property
-    def without_vectors(self) -> Request:
+    def without_vectors(self) -> RecordedRequest:
         """The request without the vectors of its call, which are not to be kept alive."""
-        return replace(self, for_engine=EngineRequest(self.for_engine.operators)) if self.for_engine.vectors else self
+        return replace(self, for_engine=Request(self.for_engine.operators)) if self.for_engine.vectors else self
 
-    def with_data(self, data: Mapping[str, Tensor], x: Tensor) -> Request:
+    def with_data(self, data: Mapping[str, Tensor], x: Tensor) -> RecordedRequest:
         """The request with the vectors of another call."""
         if not self.names:
             return self
         vectors = tuple(data[name] for name in self.names)
-        return replace(self, for_engine=EngineRequest(self.for_engine.operators, vectors)).fitting(x)
+        return replace(self, for_engine=Request(self.for_engine.operators, vectors)).fitting(x)

@@ -11,10 +11,10 @@ from torch import Tensor
 
 from dudx.evaluate import derivatives, derivatives_elsewhere
 from dudx.residual.field_function import FieldFunction
-from dudx.residual.request import Request
+from dudx.residual.recorded_request import RecordedRequest
 
 
-class Call(NamedTuple):
+class ResidualCall(NamedTuple):
     """The arguments of one evaluation."""
 
     model: Any
@@ -26,10 +26,10 @@ class Call(NamedTuple):
 
 
 #: Computes the result of a call, given the function and its request.
-Evaluation = Callable[[FieldFunction, Call, Request], Any]
+Evaluation = Callable[[FieldFunction, ResidualCall, RecordedRequest], Any]
 
 
-def evaluate_eagerly(function: FieldFunction, call: Call, request: Request) -> Any:
+def evaluate_eagerly(function: FieldFunction, call: ResidualCall, request: RecordedRequest) -> Any:
     """Compute a call without compilation."""
     model, x, engine, data, finish = call
     computed = derivatives(model, x, request.for_engine, engine)
