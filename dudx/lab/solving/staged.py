@@ -35,10 +35,8 @@ from dudx.lab.solving.time_windows import can_be_cut, joined, warm_start, window
 _GOOD, _VERY_GOOD, _DONE = 1e-3, 1e-4, 1e-6
 #: Lengths of the first and of the shortest window, as shares of all time.
 _FIRST, _SHORTEST = 1 / 4, 1 / 128
-#: Steps that the budget must allow for each remaining window before a window is halved.
-_LEAST_STEPS = 20
-#: Draws after which a window's loss has settled.
-_SETTLED = 40
+#: Steps per remaining window that the budget must allow before one is halved; draws until a window's loss has settled.
+_LEAST_STEPS, _SETTLED = 20, 40
 
 
 class StagedRun(Loop):
@@ -321,8 +319,7 @@ class StagedRun(Loop):
             return self._result("interrupted", self.epoch, "")
 
     def _facts(self) -> dict[str, str]:
-        stage = self.stage
-        where = {"window": f"{stage.start:.4g} to {stage.end:.4g}"} if stage.number else {}
+        where = {"window": f"{self.stage.start:.4g} to {self.stage.end:.4g}"} if self.stage.number else {}
         return where | self.trainer._facts()
 
     def _scores(self) -> Mapping[str, float]:
