@@ -10,9 +10,7 @@ from dudx.backend.memory import keep_freed_memory
 from dudx.coupling.isolation import frozen, isolate, mixing_rule
 from dudx.coupling.running_statistics import running_statistics
 from dudx.diagnose import explain, recommend, watch
-from dudx.engines.auto import Auto
 from dudx.engines.autodiff import AD
-from dudx.engines.combination import ByAxis, Where
 from dudx.engines.coupled_automatic import CAN
 from dudx.engines.difference.calibration import find_eps
 from dudx.engines.difference.finite_difference import EFD, FD, SFD
@@ -43,8 +41,6 @@ __all__ = [
     "SFD",
     "STDE",
     "Along",
-    "Auto",
-    "ByAxis",
     "Cloud",
     "CoupledModelError",
     "D",
@@ -58,7 +54,6 @@ __all__ = [
     "Separated",
     "Spectral",
     "Taylor",
-    "Where",
     "advection",
     "backward",
     "coupled",

@@ -13,9 +13,8 @@ import dudx
 from dudx.lab.problems.geometry import Box, Cylinder
 from reproduction.measurements.short_training import Task
 
-#: In units of the domain's size: distance from the boundary within which `Where` uses AD, and distance of CAN's
-#: neighbours.
-_NEAR, _NEIGHBOURS = 0.05, 0.02
+#: Distance of CAN's neighbours, in units of the domain's size.
+_NEIGHBOURS = 0.02
 
 
 def _always_fits(task: Task) -> str:
@@ -44,21 +43,6 @@ class ComparedMethod:
 def _size(task: Task) -> float:
     low, high = task.domain.bounds
     return min(b - a for a, b in zip(low, high, strict=True))
-
-
-def _by_axis(task: Task) -> dudx.Engine:
-    last = task.points.shape[1] - 1
-    return dudx.ByAxis({tuple(range(last)): dudx.FD(), last: dudx.AD()}, other=dudx.AD())
-
-
-def _hybrid(task: Task) -> dudx.Engine:
-    near = _NEAR * _size(task)
-    # With coupled="ignore" (there is no coupling) both engines are evaluated at all points, so that the gradient of
-    # each sample need not be computed on its own. Where a network is not defined outside of the domain, differences
-    # must not be evaluated near the boundary.
-    coupled = "ignore" if task.defined_outside else "refuse"
-    ad, fd = dudx.AD(coupled=coupled), dudx.FD(coupled=coupled)
-    return dudx.Where(lambda x: task.domain.signed_distance(x) > -near, ad, fd)
 
 
 def _no_box(task: Task) -> str:
@@ -100,9 +84,6 @@ METHODS: dict[str, ComparedMethod] = {
     "efd": ComparedMethod("eFD", lambda task, g: dudx.EFD()),
     "sfd": ComparedMethod("sFD", lambda task, g: dudx.SFD(generator=g)),
     "efd-inside": ComparedMethod("eFD inside", lambda task, g: dudx.EFD(inside=task.domain)),
-    "hybrid": ComparedMethod("Where: AD or FD", lambda task, g: _hybrid(task)),
-    "by-axis": ComparedMethod("ByAxis: AD and FD", lambda task, g: _by_axis(task)),
-    "auto": ComparedMethod("Auto", lambda task, g: dudx.Auto()),
     "can": ComparedMethod("CAN", lambda task, g: dudx.CAN(_NEIGHBOURS * _size(task))),
     "cloud": ComparedMethod("Cloud", _cloud, own_points=True),
     "spectral": ComparedMethod("Spectral", lambda task, g: _spectral(task), _no_box, own_points=True),
@@ -115,8 +96,7 @@ METHODS: dict[str, ComparedMethod] = {
 
 #: Remarks for readers.
 NOTE = (
-    f"eFD inside never looks outside of the domain; Where takes AD near the boundary, within {_NEAR:g} of the domain's "
-    "size, and FD elsewhere; ByAxis takes AD along the last axis, FD along the others; STDE has one sample per "
-    "point. Cloud, Spectral and Separated have points of their own, as many as the others, that stay, and "
-    "AD for the conditions. A separable network has other parameters and as many products as the other one is wide."
+    "eFD inside never looks outside of the domain; STDE has one sample per point. Cloud, Spectral and Separated have "
+    "points of their own, as many as the others, that stay, and AD for the conditions. A separable network has other "
+    "parameters and as many products as the other one is wide."
 )

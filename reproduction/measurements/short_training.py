@@ -52,7 +52,6 @@ class Task:
         points: where the network is compared with the reference.
         values: the reference there.
         count: number of points of the equation.
-        defined_outside: the trial function is defined outside of the domain too.
         moves: the solution changes so much in time that points are drawn anew at each step.
     """
 
@@ -62,7 +61,6 @@ class Task:
     points: Tensor
     values: Tensor
     count: int
-    defined_outside: bool = True
     moves: bool = False
 
     def large(self) -> Task:
@@ -153,7 +151,7 @@ def _disc(count: int, generator: torch.Generator, dtype: torch.dtype) -> Task:
 
     places = domain.sample(_COMPARED, generator, torch.device("cpu"), torch.float64)
     truth = (1 - places.square().sum(1, keepdim=True)) * torch.exp(places[:, :1])
-    return Task(draw, domain, ansatz, places.to(dtype), truth, count, defined_outside=False)
+    return Task(draw, domain, ansatz, places.to(dtype), truth, count)
 
 
 def network(

@@ -64,13 +64,9 @@ def test_random_steps_reach_as_far_as_higher_orders(model, x):
     assert engine.steps.keys() == {1, 2, 4}
 
 
-@pytest.mark.parametrize("name", [name for name in EXACT if name != "Auto"])
+@pytest.mark.parametrize("name", EXACT)
 def test_exact_engines_have_nothing_to_calibrate(name, model, x):
     assert EXACT[name].calibrated(model, x, BURGERS) is EXACT[name]
-
-
-def test_an_engine_that_chooses_has_chosen_once_it_is_calibrated(model, x):
-    assert EXACT["Auto"].calibrated(model, x, BURGERS).chosen in (0, 1)
 
 
 UNSET = {"FD": FD(), "EFD": EFD(), "SFD": SFD()}

@@ -286,13 +286,8 @@ def test_buffers_of_an_ensemble_are_converted_kept_and_loaded() -> None:
     assert torch.equal(loaded.members()[1](x), nets[1](x))
 
 
-def test_engines_that_look_at_points_take_those_of_each_member_or_say_so() -> None:
-    nets, x = networks(2), torch.rand(2, 9, 2, dtype=torch.float64)
-    several = dudx.ensemble(nets)
-    parts = dudx.Where(lambda x: x[:, 0] > 0.5, AD(), FD(1e-3))
-    exact = torch.stack([BURGERS(net, own, parts) for net, own in zip(nets, x, strict=True)])
-    assert torch.allclose(BURGERS(several, x, parts), exact, atol=1e-9)
-    assert torch.allclose(vmap(lambda own: BURGERS(nets[0], own, parts))(x)[0], exact[0], atol=1e-9)
+def test_engines_that_look_at_points_refuse_an_ensemble() -> None:
+    several = dudx.ensemble(networks(2))
     inside = FD(1e-2, inside=lambda x: x[:, 0] - 1)
     box = dudx.Spectral(((0.0, 0.0), (1.0, 1.0)), degree=3)
     for engine in (inside, box, dudx.Cloud(degree=2)):

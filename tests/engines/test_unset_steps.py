@@ -10,7 +10,7 @@ import torch
 from helpers import Counted, mlp, points
 
 import dudx
-from dudx import AD, CAN, EFD, FD, SFD, STDE, Auto, ByAxis, D, Engine, Laplacian, Residual, Separated, Taylor, Where
+from dudx import CAN, EFD, FD, SFD, STDE, D, Engine, Laplacian, Residual, Separated
 from dudx.errors import StepNotSetError
 
 #: Engines without a step, and engines made of one.
@@ -20,12 +20,6 @@ UNSET: dict[str, Engine] = {
     "EFD with another order": EFD({1: 1e-2}),
     "SFD": SFD(),
     "FD inside": FD(inside=lambda x: x.abs().amax(1) - 2),
-    "ByAxis": ByAxis({0: FD()}, other=AD()),
-    "ByAxis, other": ByAxis({1: AD()}, other=EFD()),
-    "Where": Where(lambda x: x[:, 0] < 0, AD(), FD()),
-    "Where in Where": Where(lambda x: x[:, 0] < 0, AD(), Where(lambda x: x[:, 1] < 0, SFD(), AD())),
-    "Auto": Auto((Taylor(), FD())),
-    "Auto, chosen": Auto((Taylor(), FD()), chosen=1),
     "CAN": CAN(inner=FD()),
     "STDE": STDE(inner=FD()),
 }
@@ -49,11 +43,8 @@ WAYS: dict[str, Callable[[Any, torch.Tensor, Engine], object]] = {
 }
 
 
-#: Derivatives along random vectors go to the other engine of ByAxis.
-PAIRS = [(name, way) for name in UNSET for way in WAYS if (name, way) != ("ByAxis", "random operator")]
-
-
-@pytest.mark.parametrize(("name", "way"), PAIRS)
+@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("name", UNSET)
 def test_the_network_is_not_called(name: str, way: str) -> None:
     model, x = Counted(mlp()), points(12, 2)
     with pytest.raises(StepNotSetError, match="calibrated"):
@@ -99,13 +90,13 @@ def test_no_factor_of_a_separable_network_is_called() -> None:
     assert [factor.rows for factor in factors] == [[], []]
 
 
-@pytest.mark.parametrize("name", ["FD", "EFD", "SFD", "ByAxis", "Auto"])
+@pytest.mark.parametrize("name", ["FD", "EFD", "SFD"])
 def test_values_need_no_step(name: str) -> None:
     model, x = mlp(), points(12, 2)
     torch.testing.assert_close(dudx.evaluate(model, x, D(), UNSET[name]), model(x))
 
 
-@pytest.mark.parametrize("name", ["FD", "EFD", "SFD", "ByAxis", "Where", "Auto"])
+@pytest.mark.parametrize("name", ["FD", "EFD", "SFD"])
 def test_a_calibrated_engine_is_taken(name: str) -> None:
     model, x = mlp(), points(40, 2)
     engine = UNSET[name].calibrated(model, x, HEAT.operators(x))

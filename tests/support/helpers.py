@@ -13,7 +13,7 @@ from operator import add, mul
 import torch
 from torch import Tensor, nn
 
-from dudx import AD, EFD, FD, SFD, Auto, ByAxis, Engine, PerSampleAD, Taylor, Where
+from dudx import AD, EFD, FD, SFD, Engine, PerSampleAD, Taylor
 
 #: A new engine is tested by being added here: an exact one as it is, ...
 EXACT: dict[str, Engine] = {
@@ -21,9 +21,6 @@ EXACT: dict[str, Engine] = {
     "Taylor": Taylor(),
     "PerSampleAD": PerSampleAD(),
     "PerSampleAD-loop": PerSampleAD(method="loop"),
-    "Where": Where(lambda x: x[:, 0] < 0, AD(), AD()),
-    "ByAxis": ByAxis({0: AD()}, other=AD()),
-    "Auto": Auto(),
 }
 
 #: Those among them that differentiate each sample by itself, and so are right for coupled networks too.

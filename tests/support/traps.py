@@ -253,8 +253,8 @@ THEIR_OWN_GRADIENTS = {
 }  # fmt: skip
 
 #: Engines that ask autograd, all in the same way.
-_AUTOGRAD = frozenset({"AD", "PerSampleAD", "PerSampleAD-loop", "Where", "ByAxis"})
-_EXACT = _AUTOGRAD | {"Taylor", "Auto"}
+_AUTOGRAD = frozenset({"AD", "PerSampleAD", "PerSampleAD-loop"})
+_EXACT = _AUTOGRAD | {"Taylor"}
 #: Where nothing but differences can tell, or torch cannot differentiate twice: who says so. All others are right.
 REFUSED: dict[str, frozenset[str]] = {
     "norm called by its kernel": frozenset({"Taylor"}),

@@ -183,7 +183,7 @@ class _Room:
         return InputError(
             f"Row {row} of the points, ({place}), has no room inside for a stencil along {what}, not even of steps "
             f"{1 / self.least:.0f} times smaller, whose rounding would be felt: move it further inside, choose smaller "
-            "steps, or differentiate automatically there, dudx.Where(condition, dudx.AD(), ...)."
+            "steps, or use an exact engine, dudx.Taylor() or dudx.AD()."
         )
 
 

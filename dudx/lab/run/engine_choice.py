@@ -27,7 +27,6 @@ _MADE: dict[type[Engine], Callable[[int, str], Engine]] = {
 
 #: Engines that cannot ignore that samples influence each other, and why.
 _CANNOT_IGNORE = {
-    "auto": "Auto chooses among exact engines; a network's coupling is ignored by AD: --engine ad.",
     "cloud": "Cloud combines samples itself and cannot ignore that a network does so too.",
     "stde": "STDE computes by Taylor, which refuses coupled networks; they are ignored by AD and FD.",
 }

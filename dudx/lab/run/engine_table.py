@@ -8,8 +8,6 @@ from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 
 from dudx.engines import engines
-from dudx.engines.auto import Auto
-from dudx.engines.combination import Combination
 from dudx.engines.interface import Engine, state_of
 
 
@@ -28,7 +26,6 @@ ROWS = {
     "sfd": Row("sFD", "finite differences, a random step per point and call"),
     "taylor": Row("Taylor (ours)", "Taylor propagation, forward; exact"),
     "per-sample": Row("AD, sample by sample", "automatic differentiation, sample by sample; exact and slow"),
-    "auto": Row("Auto", "the fastest exact engine for the network at hand, found by timing"),
     "stde": Row("STDE", "a random few of an operator's terms by Taylor; unbiased, for many dimensions"),
     "cloud": Row("RBF-FD", "values at neighbouring points of the batch, weighted once (RBF-FD); no other evaluations"),
     "can": Row("CAN", "differences of neighbours' values and first derivatives; nothing is differentiated twice"),
@@ -66,11 +63,7 @@ def engine_label(name: str) -> str:
 
 
 def step_text(engine: Engine) -> str:
-    """The steps of an engine, or the engine that it has chosen, for progress bars and metrics; empty without any."""
-    if isinstance(engine, Auto):
-        return "" if engine.chosen is None else type(engine.candidates[engine.chosen]).__name__
-    if isinstance(engine, Combination):
-        return " ".join(filter(None, map(step_text, engine.parts)))
+    """The steps of an engine, for progress bars and metrics; empty without any."""
     state = state_of(engine)
     return " ".join(f"{step:.2e}" for step in _numbers(state.get("steps", state.get("step"))))
 
