@@ -129,8 +129,8 @@ def test_a_cloud_does_not_depend_on_units_or_origin(unit, offset):
     values = torch.sin(3 * points[:, :1]) * torch.cos(3 * points[:, 1:])
     plain, other = Cloud(points), Cloud(moved)
     for axes in ((0, 0), (0, 1), (1, 1)):
-        expected = plain.derivatives(lambda _: values, points, [D(*axes)])[0]
-        found = other.derivatives(lambda _: values, moved, [D(*axes)])[0] * unit ** axes.count(1)
+        expected = plain.derivatives(lambda _: values, points, request_of(D(*axes), points))[0]
+        found = other.derivatives(lambda _: values, moved, request_of(D(*axes), moved))[0] * unit ** axes.count(1)
         # Points at 4e6 are rounded by 5e-10, which second differences over 0.05 magnify.
         torch.testing.assert_close(found, expected, rtol=1e-4, atol=1e-4)
 
