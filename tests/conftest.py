@@ -38,7 +38,6 @@ SHARED = {
     "test_reproducing.py": "smoke reproduction",
     "test_sweep.py": "sweep",
     "test_ray.py": "cluster",
-    "test_distributed.py": "two processes",
     "test_references.py": "refined meshes",
     "test_damage.py": "runs to damage",
 }

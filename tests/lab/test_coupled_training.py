@@ -31,7 +31,7 @@ def make_trainer(network: str, engine: str, **options: object) -> Trainer:
 def gradient(trainer: Trainer) -> torch.Tensor:
     parts = trainer.objective.draw(torch.Generator().manual_seed(5))
     trainer.model.zero_grad()
-    trainer._share(parts)
+    trainer._gradient(trainer.optimizer, parts)
     return collected(trainer)
 
 

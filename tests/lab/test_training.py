@@ -115,7 +115,7 @@ def test_every_part_of_the_loss_compiles(name: str, engine: str) -> None:
         trainer.calibrate()
         with warnings.catch_warnings():
             warnings.simplefilter("error", CompilationWarning)
-            trainer._share(trainer.objective.draw(trainer.generator))
+            trainer._gradient(trainer.optimizer, trainer.objective.draw(trainer.generator))
         assert (trainer.objective.compile_seconds > 0) == compile
         gradients.append([p.grad.clone() for p in trainer.model.parameters()])
     for eager, compiled in zip(*gradients, strict=True):

@@ -45,7 +45,7 @@ def train(
     from dudx.lab import plots
     from dudx.lab.problems import problem as problem_named
     from dudx.lab.problems import problems
-    from dudx.lab.run import distributed, training
+    from dudx.lab.run import training
     from dudx.lab.run.folder import settings_of
     from dudx.lab.run.settings import make_settings
 
@@ -54,9 +54,7 @@ def train(
     settings = settings_of(out, options) if resume else make_settings(problem, profile, **options)
     if settings.problem != problem:
         raise InputError(f"The run in {str(out)!r} is of the problem {settings.problem!r}, not {problem!r}.")
-    result = (distributed if distributed.launched() else training).train(settings, out, resume=resume)
-    if not distributed.first():
-        raise typer.Exit({"finished": 0, "diverged": 3, "interrupted": 130}[result["status"]])
+    result = training.train(settings, out, resume=resume)
     _show_result(result, out, plots.draw(out, problem_named(problem), problem))
     if result["status"] == "diverged":
         print(

@@ -1,1 +1,1 @@
-"""One training run: settings, loop, records, checkpoint, ranks."""
+"""One training run: settings, loop, records, checkpoint."""

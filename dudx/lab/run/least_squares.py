@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
-from torch import Generator, Tensor
+from torch import Tensor
 
 from dudx.engines.interface import Engine
 from dudx.errors import ModelError
@@ -15,7 +15,6 @@ from dudx.lab.run.checkpoint import Stateful
 from dudx.lab.run.noise import Noise
 from dudx.lab.run.objective import Part
 from dudx.lab.run.phases import DivergedError, Losses
-from dudx.lab.run.ranks import Ranks
 from dudx.network.model_checks import Model
 from dudx.optim import Jacobian, Term
 
@@ -27,8 +26,6 @@ class LeastSquaresPhase:
         optimizer: such as `dudx.optim.LevenbergMarquardt`.
         seen: the network as each part's points see it, given all parts' points.
         engine: gives the engine as it is now, which changes with each calibration.
-        generator: what the engine draws from.
-        ranks: the processes that train together; each takes its share of the rows.
         automatic: whether the optimizer is to find the weights of the terms.
         noise: what finds those of measurements, where some are kept back.
         tame: whether large residuals of the equation, the first part, count by their size.
@@ -41,14 +38,12 @@ class LeastSquaresPhase:
         optimizer: Any,
         seen: Callable[[Sequence[Tensor]], list[Model]],
         engine: Callable[[], Engine],
-        generator: Generator,
-        ranks: Ranks,
         automatic: bool,
         noise: Noise | None = None,
         tame: bool = False,
     ):
-        self.optimizer, self.ranks = optimizer, ranks
-        self._seen, self._engine, self._generator, self._automatic = seen, engine, generator, automatic
+        self.optimizer = optimizer
+        self._seen, self._engine, self._automatic = seen, engine, automatic
         self.noise, self._tame = noise, tame
         self.stateful: dict[str, Stateful] = {"optimizer": optimizer}
         if noise is not None:
@@ -69,10 +64,9 @@ class LeastSquaresPhase:
         try:
             loss = float(self.optimizer.step([term for term in watched if term.counts]))
         except ModelError as error:
-            if math.isfinite(float(self._sums(watched).sum())):
+            if math.isfinite(sum(term.loss for term in watched)):
                 raise
             raise DivergedError from error
-        self._generator.set_state(self.ranks.same(self._generator.get_state()))
         if not math.isfinite(loss):
             raise DivergedError
         for term in watched:
@@ -80,31 +74,26 @@ class LeastSquaresPhase:
                 term.look()
         if self.noise is not None:
             self.noise.equation = self._counted(watched[0])
-        return loss, {part.name: value for part, value in zip(parts, self._sums(watched), strict=True)}
+        losses = torch.tensor([term.loss for term in watched], dtype=torch.float64)
+        return loss, {part.name: value for part, value in zip(parts, losses, strict=True)}
 
     def _counted(self, equation: _Watched) -> float:
         """What the equation's squares came to in the last step, each of its parts with its weight."""
         last = getattr(self.optimizer, "last", None)
         weights = last.weights[0] if last is not None and last.weights else ()
-        counted = sum(weight * square for weight, square in zip(weights, equation.squares, strict=False))
-        return float(self.ranks.sum(torch.tensor([equation.share * counted], dtype=torch.float64)))
-
-    def _sums(self, watched: Sequence[_Watched]) -> Tensor:
-        """The mean square of each term over the rows of all processes."""
-        return self.ranks.sum(torch.tensor([term.share * term.loss for term in watched], dtype=torch.float64))
+        return sum(weight * square for weight, square in zip(weights, equation.squares, strict=False))
 
     def _watched(self, part: Part, view: Model) -> _Watched:
-        own, share = self.ranks.rows(part)
         weight = None if self._automatic or not part.weight else part.weight
-        term = Term(own.residual, view, own.points, self._engine(), weight, own.data)
-        return _Watched(term, share, counts=part.weight > 0)
+        term = Term(part.residual, view, part.points, self._engine(), weight, part.data)
+        return _Watched(term, counts=part.weight > 0)
 
 
 class _Watched:
     """A term that remembers its mean square where the step began."""
 
-    def __init__(self, term: Term, share: float, counts: bool):
-        self.term, self.weight, self.share, self.counts = term, term.weight, share, counts
+    def __init__(self, term: Term, counts: bool):
+        self.term, self.weight, self.counts = term, term.weight, counts
         self.loss = 0.0
         self.tame = False
         #: Of each equation.

@@ -11,7 +11,6 @@ from typing import Any
 from dudx.lab.run.checkpoint import Checkpoint
 from dudx.lab.run.interruption import stop_request
 from dudx.lab.run.phases import DivergedError, StepReport
-from dudx.lab.run.ranks import Ranks
 from dudx.lab.run.records import Records
 from dudx.lab.run.run_progress import display
 from dudx.lab.run.settings import Settings
@@ -24,7 +23,6 @@ class Loop(ABC):
     settings: Settings
     records: Records
     checkpoint: Checkpoint
-    ranks: Ranks
     #: Called after each checkpoint is written.
     saved: Callable[[], None] | None
     stopping: Stopping
@@ -74,10 +72,10 @@ class Loop(ABC):
             with handled as stop, display(self.title, *self._extent(), quiet=self.quiet) as shown:
                 while self.epoch < self.epochs and status == "finished" and stopped is None:
                     self._epoch()
-                    stopped = self.ranks.same(self._over)
+                    stopped = self._over
                     over = stopped is not None or self.epoch == self.epochs
                     shown.update(self._extent()[2], self._facts(), over)
-                    if self.ranks.any(stop()):
+                    if stop():
                         status = "interrupted"
                         self.save()
                     elif self.epoch % self.settings.checkpoint_every == 0:

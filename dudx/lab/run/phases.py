@@ -17,7 +17,6 @@ from dudx.lab.run.checkpoint import Stateful
 from dudx.lab.run.objective import Part
 from dudx.lab.run.optimizers import optimizers
 from dudx.lab.run.settings import Settings
-from dudx.optim.step_solvers import Reduce
 
 #: The loss before a step and, by name, its unweighted parts.
 Losses = tuple[float, Mapping[str, Tensor]]
@@ -63,15 +62,13 @@ class Phase(Protocol):
         ...
 
 
-def first_phase(
-    settings: Settings, parameters: Iterable[nn.Parameter], reduce: Reduce | None = None
-) -> tuple[Any, LRScheduler | None]:
+def first_phase(settings: Settings, parameters: Iterable[nn.Parameter]) -> tuple[Any, LRScheduler | None]:
     """Construct the main optimizer and its schedule; line-search and least-squares optimizers have no schedule."""
     name = settings.optimizer
     maker = look_up(name, optimizers(), "optimizer")
     taken = _arguments(maker)
     if "damping" in taken and "lr" not in taken:
-        offered = {key: getattr(settings, key) for key in ("damping", "memory", "acceleration")} | {"reduce": reduce}
+        offered = {key: getattr(settings, key) for key in ("damping", "memory", "acceleration")}
         return maker(list(parameters), **{key: value for key, value in offered.items() if key in taken}), None
     try:
         optimizer = maker(list(parameters), lr=settings.learning_rate)

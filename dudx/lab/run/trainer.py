@@ -32,7 +32,6 @@ from dudx.lab.run.noise import Noise
 from dudx.lab.run.objective import Objective, Part
 from dudx.lab.run.optimizers.lbfgs import lbfgs
 from dudx.lab.run.phases import Descent, DivergedError, LineSearch, Phase, StepReport, first_phase, searches
-from dudx.lab.run.ranks import OneProcess, Ranks
 from dudx.lab.run.records import Records
 from dudx.lab.run.settings import Settings
 from dudx.lab.run.stopping import Stopping
@@ -53,12 +52,11 @@ class Trainer(Loop):
         problem: Problem,
         settings: Settings,
         folder: Path,
-        ranks: Ranks | None = None,
         saved: Callable[[], None] | None = None,
         records: Records | None = None,
     ):
         self.problem, self.settings, self.title = problem, settings, problem.title
-        self.ranks, self.saved = ranks or OneProcess(), saved
+        self.saved = saved
         self.objective = Objective(problem, settings)
         self.device, self.dtype = self.objective.device, self.objective.dtype
         torch.manual_seed(settings.seed)
@@ -71,14 +69,12 @@ class Trainer(Loop):
         problem.restart()
         self.unknowns = nn.ParameterDict(dict(problem.unknowns or {})).to(self.device, self.dtype)
         self.parameters = [*self.model.parameters(), *self.unknowns.parameters()]
-        many = ranks is not None
-        self.optimizer, self.schedule = first_phase(settings, self.parameters, self.ranks.sum if many else None)
+        self.optimizer, self.schedule = first_phase(settings, self.parameters)
         self.calibration_points = problem.domain.sobol(
             settings.calibration_points, settings.seed, self.device, self.dtype
         )
         as_it_is = self.engine.coupled != "refuse"  # for engines that know how to handle it, or ignore it
         self.views = Views(self.model, self.calibration_points, "ignore" if as_it_is else settings.coupled)
-        self.ranks.same_start(self.model, self.unknowns, self.calibration_points)
         self.first, self.second = self._first_phase(), self._second_phase()
         self.batches = Batches(self.objective, settings.resample, self.generator, self._residual_size)
         self.stopping = Stopping(settings.settled, settings.seconds)
@@ -99,11 +95,8 @@ class Trainer(Loop):
             return LineSearch(self.optimizer, "optimizer", self._gradient, self.engine_generator)
         if self.schedule is not None or self.optimizer is None:
             return Descent(self.optimizer, self.schedule, self._gradient)  # type: ignore[arg-type]
-        seen, generator = self.views.training, self.engine_generator
         noise = Noise() if self.objective.kept_back else None
-        return LeastSquaresPhase(
-            self.optimizer, seen, lambda: self.engine, generator, self.ranks, automatic, noise, s.tame
-        )
+        return LeastSquaresPhase(self.optimizer, self.views.training, lambda: self.engine, automatic, noise, s.tame)
 
     def _second_phase(self) -> Phase | None:
         if not self.settings.lbfgs_epochs:
@@ -208,14 +201,12 @@ class Trainer(Loop):
 
     def _gradient(self, optimizer: torch.optim.Optimizer, parts: list[Part]) -> tuple[float, Mapping[str, Tensor]]:
         optimizer.zero_grad(set_to_none=True)
-        total, by_name = self.ranks.gradient(self._share, parts, self.parameters, self.engine_generator)
+        views = self.views.training([part.points for part in parts])
+        total, by_name = self.objective.gradient(views, parts, self.engine)
         loss = float(total)
         if not np.isfinite(loss):
             raise DivergedError
         return loss, by_name
-
-    def _share(self, parts: list[Part]) -> tuple[Tensor, Mapping[str, Tensor]]:
-        return self.objective.gradient(self.views.training([part.points for part in parts]), parts, self.engine)
 
     def calibrate(self) -> None:
         """Let the engine set its steps for the network as it is now, if it has any, and record the searches."""
@@ -232,7 +223,6 @@ class Trainer(Loop):
             largest=s.calibration_largest,
         )
         self.records.add_calibrations(self.epoch, self.engine.calibrations)
-        self.engine = with_state(self.engine, self.ranks.same(state_of(self.engine)))
 
     def _result(self, status: str, reached: int, stopped: str) -> dict[str, Any]:
         arrays = self.evaluation.arrays()

@@ -23,7 +23,6 @@ from dudx.lab.run.checkpoint import Checkpoint
 from dudx.lab.run.folder import LOCK, abandon, begin_run, settings_of
 from dudx.lab.run.loop import Loop
 from dudx.lab.run.preflight import check_machine
-from dudx.lab.run.ranks import Ranks
 from dudx.lab.run.settings import Settings, validated
 from dudx.lab.run.trainer import Trainer
 
@@ -34,7 +33,6 @@ def train(
     settings: Settings,
     out: str | Path,
     resume: bool = False,
-    ranks: Ranks | None = None,
     saved: Callable[[], None] | None = None,
     lock: bool = True,
     problem: Problem | None = None,
@@ -45,15 +43,12 @@ def train(
         settings: see `make_settings`.
         out: the run's folder, created if it does not exist. A folder that holds a run is refused unless resumed.
         resume: continue from the folder's checkpoint. The parameters end bit for bit as those of an undisturbed run.
-        ranks: the processes that train together; see `dudx.lab.run.distributed`.
         saved: called after each checkpoint is written.
         lock: refuse a folder in which another process trains; False if the caller holds the lock.
         problem: the problem to solve; by default the one that the settings name.
     """
     problem = problem_named(settings.problem) if problem is None else problem
-    return run_in_folder(
-        settings, out, resume, problem, lambda: Trainer(problem, settings, Path(out), ranks, saved), lock
-    )[0]
+    return run_in_folder(settings, out, resume, problem, lambda: Trainer(problem, settings, Path(out), saved), lock)[0]
 
 
 def run_in_folder(

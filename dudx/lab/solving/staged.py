@@ -22,7 +22,6 @@ from dudx.lab.run.evaluation import reference_arrays, scored
 from dudx.lab.run.loop import Loop
 from dudx.lab.run.metrics import percent
 from dudx.lab.run.phases import DivergedError
-from dudx.lab.run.ranks import OneProcess
 from dudx.lab.run.settings import Settings
 from dudx.lab.run.stopping import Stopping
 from dudx.lab.run.trainer import Trainer, make_network
@@ -66,7 +65,7 @@ class StagedRun(Loop):
     ):
         self._clock = time.process_time() if clock is None else clock
         self.problem, self.settings, self.folder, self.title = problem, settings, folder, problem.title
-        self.quiet, self.stop, self.ranks, self.saved, self._report = quiet, stop, OneProcess(), None, report
+        self.quiet, self.stop, self.saved, self._report = quiet, stop, None, report
         self._options = {"windows": windows, "enough": enough}
         self._cuttable = windows is not False and can_be_cut(problem)
         self.epochs, self.limit = sys.maxsize, settings.seconds or math.inf

@@ -1,8 +1,8 @@
 """The optimizers. The folder is the registry: a file of it that holds an `OPTIMIZER` is one, by the file's name.
 
 An `OPTIMIZER` is called with the parameters and the learning rate, as `lr`. One that takes steps from the terms of the
-loss, as `dudx.optim.LevenbergMarquardt` does, takes `damping` instead and, if it has them, `memory`, `acceleration` and
-`reduce`.
+loss, as `dudx.optim.LevenbergMarquardt` does, takes `damping` instead and, if it has them, `memory` and
+`acceleration`.
 """
 
 from __future__ import annotations
