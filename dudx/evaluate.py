@@ -24,6 +24,8 @@ from dudx.network.chunking import in_chunks
 from dudx.network.compiled_plan import graphs_for, run_compiled
 from dudx.network.ensemble import Ensemble
 from dudx.network.model_checks import Model
+from dudx.network.probe_schedule import probed_on_schedule
+from dudx.network.row_dependence import refuse_if_rows_are_counted
 from dudx.operators import Operator
 
 
@@ -69,8 +71,37 @@ def derivatives(model: Model, x: Tensor, request: Request, engine: Engine) -> Se
     """One (B, m) tensor for each operator of a request that was checked against the points."""
     if isinstance(model, Ensemble):
         _admitted(model.kind, x, engine)
+        check_members(model, x, request, engine)
         return model.map(lambda member: tuple(derivatives(member, x, request, engine)))
     return sound_derivatives(engine, _admitted(model, x, engine), x, request)
+
+
+def check_members(
+    several: Ensemble,
+    x: Tensor | Sequence[Tensor],
+    request: Request,
+    engine: Engine | Sequence[Engine],
+    seen_as: Callable[[Any], Any] = lambda member: member,
+) -> None:
+    """Check every member of an ensemble as a single network is checked, at the 1st, 2nd, 4th, 8th ... call.
+
+    Args:
+        several: the ensemble, whose members torch.func.vmap hides from the checks.
+        x: the points, (B, d), or those of each member.
+        request: what to compute.
+        engine: how to compute it, or an engine for each member.
+        seen_as: what a member is given to engines as, such as the member with its data.
+    """
+    if vmap_active() or torch.compiler.is_compiling():
+        return
+    points = [x] * several.count if isinstance(x, Tensor) else x
+    engines = [engine] * several.count if isinstance(engine, Engine) else engine
+
+    def check() -> None:
+        for member, own, each in zip(several.members(), points, engines, strict=True):
+            can_be_planned(each, seen_as(member), own, request)
+
+    probed_on_schedule(several.kind, ("members", type(engines[0]), engines[0].coupled, request.operators), check)
 
 
 def derivatives_elsewhere(
@@ -89,6 +120,10 @@ def derivatives_elsewhere(
         rows = rows.expand(-1, points, -1)
     if not request.orders:  # values need no engine, and some engines have points of their own
         engine = AD(coupled=engine.coupled if engine.coupled == "ignore" else "refuse")
+    if not torch.compiler.is_compiling():
+        what = "an integral, a fractional or upwind derivative passes"
+        at = rows[0] if samples_of(model) > 1 else rows.flatten(0, 1)
+        probed_on_schedule(model, "elsewhere", lambda: refuse_if_rows_are_counted(model, at, what))
     try:
         return derivatives(model, rows.reshape(-1, rows.shape[2]), request, engine)
     except CoupledModelError as error:
@@ -102,6 +137,9 @@ def compiled_derivatives(model: Model, x: Tensor, request: Request, engine: Engi
     """Derivatives from a compiled graph, where there is one."""
     kind = model.kind if isinstance(model, Ensemble) else model
     if not vmap_active() and callable(model):
+        if isinstance(model, Ensemble):
+            _admitted(kind, x, engine)
+            check_members(model, x, request, engine)
         graphs = graphs_for(model)
         plan = prepared(kind, x, request, engine) if graphs.can_compile(kind) else None
         if plan is not None:

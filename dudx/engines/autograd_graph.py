@@ -18,7 +18,7 @@ from dudx.network.function_monitor import mark_doubtful
 from dudx.network.model_checks import Model
 from dudx.network.modules import modules_of, owner_of
 from dudx.network.random_numbers import PrivateRandomNumbers
-from dudx.network.sandbox import unchanged_buffers
+from dudx.network.restored_state import unchanged_state
 
 #: What every backward pass decorated by once_differentiable has for its code.
 _ONCE = once_differentiable(lambda ctx: None).__code__
@@ -54,7 +54,7 @@ def differentiable_output(model: Model, x: Tensor, order: int) -> Tensor:
         if found is not None and any(isinstance(module, torch.jit.ScriptModule) for module in modules_of(model)):
             refuse_what_is_hidden(u, order)  # nothing in there can be written out
             return u
-        with unchanged_buffers(model), differentiable_kernels() if found else contextlib.nullcontext():
+        with unchanged_state(model), differentiable_kernels() if found else contextlib.nullcontext():
             u = model_checks.forward(model, x.clone())
     else:
         with differentiable_kernels():

@@ -12,23 +12,27 @@ from dudx.engines.interface import Engine
 from dudx.engines.request import request_of
 from dudx.errors import UnsupportedError
 from dudx.network.batch_bound import Pointwise, samples_of
+from dudx.network.coupling_check import coupled
+from dudx.network.double_precision import in_double
 from dudx.network.model_checks import Model
 from dudx.network.probe_rows import GOLDEN_RATIO, in_general_position, probe_batch
 from dudx.network.random_numbers import KernelMonitor
 from dudx.network.sandbox import output_of, sandboxed
 from dudx.operators import Along, D
 
-#: Rows of a trial, how many of them move where it is one at a time, and the highest orders that are looked at then.
-_ROWS, _MOVING, _HIGHEST, _HIGHEST_ALONE = 6, 3, 4, 2
-#: How far two differences may disagree and still tell something, and how far the derivative may be from them.
-_SURE, _WRONG = 0.005, 0.05
+#: Rows of a trial, at least and at most; how many of them move where it is one at a time, and the highest orders that
+#: are checked in each case.
+_ROWS, _MOST, _MOVING, _HIGHEST, _HIGHEST_ALONE = 6, 128, 3, 4, 2
+#: How far two differences may disagree and still count, relative to the derivative.
+_SURE = 0.005
 
 
 class Trial:
     """An engine and a network at a few of the points and a little to both sides of them.
 
     Two differences, at a step and at half of it, must agree with each other in a row before they count, and at least
-    two rows, and most of those that count, must contradict the engine: kinks, noise and steep slopes do not.
+    two rows must contradict the engine by more than the differences are uncertain by: kinks, noise and steep slopes do
+    not. Network and points are in double precision where the network can be copied to it.
 
     Args:
         model: the network.
@@ -38,18 +42,21 @@ class Trial:
     """
 
     def __init__(self, model: Model, x: Tensor, engine: Engine, axes: Sequence[int]):
-        self.model, self.engine = model, engine
-        self.rows = some_of(model, x.detach())
+        self.engine = engine
+        #: For engines that are right for coupled networks, only some rows of such a network move, one at a time.
+        alone = engine.coupled is None and not isinstance(model, Pointwise) and coupled(model, x)
+        rows = some_of(model, x.detach(), _ROWS if alone else _MOST)
+        double = in_double(model, rows)
+        self.model, self.rows = (model, rows) if double is None else (double, rows.double())
+        x = self.rows
         with KernelMonitor() as kernels:
-            output_of(model, self.rows)
+            output_of(self.model, self.rows)
         self.eps = torch.finfo(kernels.coarser_than(x.dtype) or x.dtype).eps
         self.step = self.eps**0.25 * float(1 + self.rows.abs().amax())
         # Something of every axis, and of no two axes as much.
         weights = [1 + (axis + 1) * GOLDEN_RATIO % 1 if axis in axes else 0.0 for axis in range(x.shape[1])]
         along = torch.tensor(weights, dtype=torch.float64, device=x.device)
         self.along = (along / along.norm()).to(x.dtype).expand_as(self.rows).contiguous()
-        #: Where engines are right for coupled networks, only some of the rows move, one at a time.
-        alone = engine.coupled is None and not isinstance(model, Pointwise)
         self.highest = _HIGHEST_ALONE if alone else _HIGHEST
         self.moving: list[Any] = [slice(i, i + 1) for i in range(_MOVING)] if alone else [slice(None)]
 
@@ -95,23 +102,24 @@ class Trial:
         return torch.cat([values.detach()[which] for which in self.moving])
 
     def _contradicts(self, ours: Tensor, below: list[Tensor]) -> Tensor:
-        """For each output (m,), whether most of the rows that tell something contradict a derivative."""
+        """For each output (m,), whether at least two rows contradict a derivative."""
         ours, *below = (value.double() for value in (ours, *below))
         wide, narrow = (below[0] - below[1]) / (2 * self.step), (below[2] - below[3]) / self.step
-        size = torch.maximum(ours.abs(), narrow.abs())
+        true = narrow + (narrow - wide) / 3  # Richardson's extrapolation, whose error is of fourth order in the step
+        apart, size = (wide - narrow).abs(), torch.maximum(ours.abs(), true.abs())
         rounding = 64 * self.eps * below[2].abs().amax(0) / self.step
-        sure = ((wide - narrow).abs() <= _SURE * size) & (size > rounding)
-        wrong = sure & ((ours - narrow).abs() > _WRONG * size)
-        return (wrong.sum(0) >= 2) & (2 * wrong.sum(0) > sure.sum(0))
+        sure = (apart <= _SURE * size) & (size > rounding)
+        wrong = sure & ((ours - true).abs() > self.eps**0.25 * size + 2 * apart + rounding)
+        return wrong.sum(0) >= 2
 
 
-def some_of(model: Model, x: Tensor) -> Tensor:
+def some_of(model: Model, x: Tensor, most: int = _ROWS) -> Tensor:
     """A few rows near the points, in general position where the network is defined there."""
     if (
         isinstance(model, Pointwise) or samples_of(model) > 1
     ):  # which takes a row for each of its samples, wherever that is
         return in_general_position(x)
-    rows, still = probe_batch(model, x, _ROWS, _ROWS)
+    rows, still = probe_batch(model, x, _ROWS, most)
     if bool(still.isfinite().all()):
         return rows
     return x[torch.linspace(0, len(x) - 1, len(rows), device=x.device).round().long()]

@@ -18,18 +18,20 @@ from torch import Tensor
 
 from dudx.backend.tensor_checks import readable
 from dudx.engines.crosscheck import Trial, refusal, some_of
-from dudx.engines.interface import Engine, Stepped, prepared, state_of
+from dudx.engines.interface import Engine, Stepped, prepared, refuse_unset, state_of
 from dudx.engines.request import Request
 from dudx.errors import KinkWarning, NotFiniteWarning, UnsupportedError
 from dudx.network import model_checks
 from dudx.network.batch_bound import BatchBound, Pointwise, samples_of
 from dudx.network.chunking import chunked_rows
 from dudx.network.coupling_check import refuse_if_coupled
+from dudx.network.foreign_noise import refuse_foreign_noise
 from dudx.network.function_monitor import FunctionMonitor, describe_kink
 from dudx.network.model_checks import Model
 from dudx.network.modules import owner_of
 from dudx.network.probe_schedule import NetworkRecord, probed_on_schedule
 from dudx.network.random_numbers import KernelMonitor, PrivateRandomNumbers
+from dudx.network.row_dependence import refuse_if_rows_are_counted
 from dudx.network.sandbox import output_of, sandboxed
 from dudx.network.vmapped_batches import SameRandomNumbers
 from dudx.operators import D, Directional, Partial
@@ -61,8 +63,7 @@ def sound_derivatives(engine: Engine, model: Model, x: Tensor, request: Request)
 
 def can_be_planned(engine: Engine, model: Model, x: Tensor, request: Request) -> bool:
     """Check a network at its first use as `sound_derivatives` does; False where it cannot run as it is."""
-    if isinstance(engine, Stepped):
-        engine.refuse_unset(request)
+    refuse_unset(engine, request)
     known = _acquaintance(engine, model, x)
     if known is None:
         return True
@@ -123,12 +124,14 @@ def _coverage(engine: Engine, x: Tensor, request: Request) -> set[object]:
 
 
 def _way(engine: Engine, x: Tensor) -> object:
-    """How it is asked for: under autocast the step matters too."""
-    autocast = torch.is_autocast_enabled(x.device.type)
-    return type(engine), torch.is_grad_enabled(), engine if autocast else None
+    """How it is asked for: under autocast the step matters too, and by code the method."""
+    matters = engine.by_code or torch.is_autocast_enabled(x.device.type)
+    return type(engine), torch.is_grad_enabled(), engine if matters else None
 
 
 def _looked_at(engine: Engine, model: Model, x: Tensor, request: Request, known: NetworkRecord) -> Sequence[Tensor]:
+    if engine.splits_batch or (engine.approximate and request.orders):
+        refuse_if_rows_are_counted(model, x, f"{type(engine).__name__} passes")
     if not request.orders:
         return engine.derivatives(model, x, request)
     if engine.approximate:
@@ -243,6 +246,7 @@ def _backwards(model: Model, rows: Tensor) -> list[Tensor] | None:
 
 
 def _differences(engine: Engine, model: Model, x: Tensor, request: Request, known: NetworkRecord) -> Sequence[Tensor]:
+    refuse_foreign_noise(model, x, type(engine).__name__)
     plan = prepared(engine, x, request)
 
     def run(network: Model) -> Sequence[Tensor]:

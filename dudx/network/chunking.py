@@ -6,19 +6,19 @@ import contextlib
 from collections.abc import Iterator
 from contextvars import ContextVar
 
-_slicing: ContextVar[int] = ContextVar("dudx_slicing", default=0)
+CHUNKED_ROWS: ContextVar[int] = ContextVar("dudx_slicing", default=0)
 
 
 @contextlib.contextmanager
 def in_chunks(count: int) -> Iterator[None]:
     """While a batch of so many rows is taken slice by slice."""
-    token = _slicing.set(count)
+    token = CHUNKED_ROWS.set(count)
     try:
         yield
     finally:
-        _slicing.reset(token)
+        CHUNKED_ROWS.reset(token)
 
 
 def chunked_rows() -> int:
     """The rows of the batch that is being taken apart at the moment; 0 where none is."""
-    return _slicing.get()
+    return CHUNKED_ROWS.get()

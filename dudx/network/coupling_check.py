@@ -10,14 +10,18 @@ from dudx.backend.active_modes import transforms_active, vmap_active
 from dudx.errors import CoupledModelError, InputError, ModelError, first_line
 from dudx.network import model_checks
 from dudx.network.batch_bound import Pointwise
-from dudx.network.chunking import chunked_rows
+from dudx.network.chunking import CHUNKED_ROWS, chunked_rows
+from dudx.network.double_precision import in_double
 from dudx.network.model_checks import Model
 from dudx.network.probe_rows import difference, perturbations, probe_batch, rounding_tolerance
 from dudx.network.probe_schedule import NetworkRecord, probed_on_schedule
+from dudx.network.row_dependence import refuse_if_rows_are_counted
 from dudx.network.sandbox import output_of
 
 # Influence shows in any handful of rows, so a probe never needs the whole batch.
 _PROBE_ROWS = 16
+#: The share of rounding in the change of a row that moves from which on influence is looked for in double precision.
+_HIDDEN = 1e-3
 
 #: The problem, and the line that solves it.
 REFUSAL = (
@@ -62,12 +66,14 @@ def refuse_if_coupled(model: Model, x: Tensor) -> NetworkRecord:
         return NetworkRecord()
     if transforms_active() and vmap_active():
         return NetworkRecord()
-    return probed_on_schedule(model, "coupling", lambda: _uncoupled(model, x))
+    return probed_on_schedule(model, "chunks" if CHUNKED_ROWS.get() else "coupling", lambda: _uncoupled(model, x))
 
 
 def _uncoupled(model: Model, x: Tensor) -> NetworkRecord:
     if _probe(model, x):
         raise CoupledModelError(_REFUSAL_OF_SLICES if chunked_rows() else REFUSAL)
+    if chunked_rows():
+        refuse_if_rows_are_counted(model, x, "a chunk of the batch passes")
     return NetworkRecord()
 
 
@@ -90,16 +96,34 @@ def _influence(model: Model, x: Tensor) -> bool:
     with torch.no_grad():
         rows, still = probe_batch(model, x, least=4, most=_PROBE_ROWS)
         tolerance = rounding_tolerance(still)
-        repeated = False
-        for moved, block in perturbations(rows):
-            change = difference(output_of(model, moved), still).masked_fill(block, 0).amax(0)
-            if bool((change <= tolerance).all()):  # a NaN in a row that stayed is influence, and fails here
-                continue
-            if not repeated:
-                tolerance, repeated = tolerance + 10 * _noise(model, rows, still), True
-            if not bool((change <= tolerance).all()):
-                return True
-    return False
+        found, response = _influence_at(model, rows, still, tolerance)
+        if found or bool((tolerance <= _HIDDEN * response).all()):
+            return found
+        # The output is so large beside its changes that influence may be taken for rounding.
+        double = in_double(model, rows)
+        if double is not None:
+            rows = rows.double()
+            still = output_of(double, rows)
+            return _influence_at(double, rows, still, rounding_tolerance(still))[0]
+        smallest = torch.finfo(still.dtype).eps * still.masked_fill(~still.isfinite(), 0).abs().amax(0)
+        return _influence_at(model, rows, still, smallest)[0]
+
+
+def _influence_at(model: Model, rows: Tensor, still: Tensor, tolerance: Tensor) -> tuple[bool, Tensor]:
+    """Whether rows that stay change by more than a tolerance (m,), and how much those that move do at the most (m,)."""
+    response = torch.zeros_like(tolerance)
+    repeated = False
+    for moved, block in perturbations(rows):
+        changes = difference(output_of(model, moved), still)
+        response = torch.maximum(response, changes.masked_fill(~block | ~changes.isfinite(), 0).amax(0))
+        change = changes.masked_fill(block, 0).amax(0)
+        if bool((change <= tolerance).all()):  # a NaN in a row that stayed is influence, and fails here
+            continue
+        if not repeated:
+            tolerance, repeated = tolerance + 10 * _noise(model, rows, still), True
+        if not bool((change <= tolerance).all()):
+            return True, response
+    return False, response
 
 
 def _noise(model: Model, rows: Tensor, still: Tensor) -> Tensor:

@@ -35,8 +35,16 @@ _STRAIGHT = {
     "split_with_sizes", "grad", "view_as", "is_floating_point", "is_inference", "size", "dim", "__len__",
     "where", "eq", "ne", "lt", "le", "gt", "ge", "__eq__", "__ne__", "__lt__", "__le__", "__gt__", "__ge__",
 }  # fmt: skip
-#: Where arrays leave torch; what is made of them is not a constant that a person has asked for.
-_LEAVING = {Tensor.numpy, Tensor.__array__, Tensor.data.__set__}  # type: ignore[attr-defined]
+#: Functions by which values or memory leave torch, or gradients are changed on their way. What is made of such values
+#: is not a constant that a person has asked for.
+_LEAVING = {
+    Tensor.numpy, Tensor.__array__, Tensor.data.__set__, Tensor.__dlpack__, Tensor.untyped_storage,  # type: ignore[attr-defined]
+    Tensor.storage, Tensor.data_ptr, Tensor.set_, Tensor.register_hook, Tensor.grad_fn.__get__,  # type: ignore[attr-defined]
+}  # fmt: skip
+#: Functions that make constants: those of parameters are meant, those of what depends on the points may not be.
+_CONSTANTS = {
+    Tensor.item, Tensor.tolist, Tensor.__float__, Tensor.__int__, Tensor.__complex__, Tensor.data.__get__,  # type: ignore[attr-defined]
+}  # fmt: skip
 #: How the names of functions begin that torch cannot differentiate.
 _KNOWN_WITHOUT = tuple(
     f"special_{name}"
@@ -77,6 +85,8 @@ class FunctionMonitor(TorchFunctionMode):
         self.zero_slopes: dict[int, Tensor] = {}
         #: Tensors that share memory with others behind the back of autograd.
         self._aside: list[Any] = []
+        #: What functions returned without a gradient, by identity, which holds only as long as they are alive.
+        self._seen: dict[int, Any] = {}
 
     @contextlib.contextmanager
     def active(self) -> Iterator[None]:
@@ -95,6 +105,7 @@ class FunctionMonitor(TorchFunctionMode):
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         self._note(func, args)
         made = called(func, args, kwargs or {})
+        self._seen.update((id(value), value) for value in _tensors(made) if not value.requires_grad)
         if func in _ASIDE:
             self._aside.append(made)
         elif isinstance(made, Tensor) and _loses_its_gradient(func, args, made):
@@ -102,11 +113,12 @@ class FunctionMonitor(TorchFunctionMode):
         return made
 
     def _note(self, func: Any, args: Any) -> None:
-        self.doubtful = self.doubtful or func in _LEAVING
         own = [value for value in args if isinstance(value, Tensor) or is_jet(value)]
+        self.doubtful = self.doubtful or func in _LEAVING or (func in _CONSTANTS and any(map(self._may_depend, own)))
         if self.recording and not torch.is_grad_enabled() and any(map(is_jet, own)):
             raise UnsupportedError(_WITHOUT_GRAPH)
         moving = [value for value in own if value.ndim and len(value) % self.rows == 0]
+        self.doubtful = self.doubtful or any(map(self._comes_from_elsewhere, moving))
         name = getattr(func, "__name__", "")
         if name.endswith("_") and not name.endswith("__") and own and self._writes_unseen(own[0]):
             self.doubtful = True
@@ -115,10 +127,30 @@ class FunctionMonitor(TorchFunctionMode):
         elif moving and (name not in _STRAIGHT or (name in ("mul", "div", "matmul") and len(moving) > 1)):
             self.piecewise_linear = False
 
+    def _may_depend(self, value: Any) -> bool:
+        """Whether a value may depend on the points, as all but a parameter may."""
+        if is_jet(value) or (value.ndim and len(value) % self.rows == 0):
+            return True
+        return not (value.is_leaf and value.requires_grad)
+
+    def _comes_from_elsewhere(self, value: Any) -> bool:
+        """Whether rows without a gradient were made by no function seen here, as those made of NumPy arrays are."""
+        if is_jet(value) or value.requires_grad or transforms_active() or not value.is_floating_point():
+            return False
+        return id(value) not in self._seen
+
     def _writes_unseen(self, written: Any) -> bool:
         """Whether autograd does not see that a tensor is written to."""
         unseen = written.requires_grad and not torch.is_grad_enabled()
         return unseen or any(written is tensor for tensor in self._aside)
+
+
+def _tensors(value: Any) -> Iterator[Tensor]:
+    if isinstance(value, Tensor):
+        yield value
+    elif isinstance(value, tuple | list):
+        for item in value:
+            yield from _tensors(item)
 
 
 def _loses_its_gradient(func: Any, args: Any, made: Tensor) -> bool:

@@ -14,6 +14,9 @@ from dudx.network.sandbox import output_of
 
 #: A number whose multiples come back to no place; what is measured by it has no symmetry of the network's own.
 GOLDEN_RATIO = (math.sqrt(5) - 1) / 2
+#: The points among which nearest neighbours are looked for, the directions they are sorted along, and how many places
+#: apart in that order two neighbours may be.
+_MAX_POINTS, _LINES, _NEIGHBOURS = 2**17, 3, 8
 
 
 def probe_batch(model: Model, x: Tensor, least: int, most: int) -> tuple[Tensor, Tensor]:
@@ -62,11 +65,52 @@ def rounding_tolerance(still: Tensor) -> Tensor:
     return (64 if eps < 1e-4 else 8) * eps * still.masked_fill(~still.isfinite(), 0).abs().amax(0)
 
 
+def representative_points(x: Tensor, count: int) -> Tensor:
+    """Return the numbers of some points: half spread over the batch, half nearest neighbours of each other.
+
+    Influence that reaches only so far, as in particle methods and graphs with a cut-off radius, shows between the
+    nearest neighbours of the whole batch, and hardly ever between points that were chosen without regard to distance.
+    """
+    if count >= len(x):
+        return torch.arange(len(x), device=x.device)
+    pairs = _nearest_pairs(x, count // 4)
+    spread = torch.linspace(0, len(x) - 1, count, device=x.device).round().long()
+    others = spread[~torch.isin(spread, pairs)]
+    kept = torch.linspace(0, len(others) - 1, count - len(pairs), device=x.device).round().long()
+    return torch.cat([pairs, others[kept]])
+
+
+def _nearest_pairs(x: Tensor, count: int) -> Tensor:
+    """Return the numbers (2k,), k <= count, of disjoint pairs of different points that are close to each other.
+
+    Candidates are neighbours in the order of a projection on a line, of which a few directions are tried.
+    """
+    points = x[:_MAX_POINTS].double()
+    width = (points.amax(0) - points.amin(0)).clamp(min=torch.finfo(torch.float64).tiny)
+    lines = (
+        torch.arange(1, _LINES + 1, device=x.device).unsqueeze(1)
+        * torch.arange(1, x.shape[1] + 1, device=x.device).sqrt().double()
+    )
+    found: list[tuple[float, int, int]] = []
+    for line in torch.cos(lines):
+        order = (points / width @ line).argsort()
+        for ahead in range(1, _NEIGHBOURS + 1):
+            distance = (points[order[ahead:]] - points[order[:-ahead]]).norm(dim=1)
+            distance = distance.masked_fill((distance == 0) | ~distance.isfinite(), math.inf)
+            near = distance.topk(min(4 * count, len(distance)), largest=False).indices
+            found += zip(distance[near].tolist(), order[near].tolist(), order[near + ahead].tolist(), strict=True)
+    chosen: list[int] = []
+    for distance, a, b in sorted(found):
+        if distance < math.inf and a not in chosen and b not in chosen and len(chosen) < 2 * count:
+            chosen += [a, b]
+    return torch.tensor(chosen, dtype=torch.long, device=x.device)
+
+
 def _probe_rows(x: Tensor, least: int, most: int) -> Tensor:
-    """Rows spread over x; where there are too few, shifted copies make up the number."""
+    """Rows of the batch, near and far; where there are too few, shifted copies make up the number."""
     x = x.detach()
     if len(x) >= least:
-        rows = x[torch.linspace(0, len(x) - 1, min(len(x), most), device=x.device).round().long()]
+        rows = x[representative_points(x, most)]
     else:
         number = torch.arange(least, device=x.device)
         rows = x[number % len(x)]
@@ -75,11 +119,13 @@ def _probe_rows(x: Tensor, least: int, most: int) -> Tensor:
 
 
 def in_general_position(rows: Tensor) -> Tensor:
-    """Rows away from where they are special: a factor that is zero on the boundary hides what it multiplies.
+    """Move rows away from where they are special: a factor that is zero on the boundary hides what it multiplies.
 
-    All move a little in common, and where a column holds one value only they are drawn apart.
+    All move a little in common. Where a column holds one value only they are drawn apart, two by two if they differ in
+    other columns, so that neighbours stay close.
     """
     cloud = 1 + rows.abs().amax(dim=0)
     number = torch.arange(len(rows), dtype=rows.dtype, device=rows.device).unsqueeze(1)
     constant = (rows == rows[:1]).all(dim=0)
+    number = number if bool(constant.all()) else number - number % 2
     return rows + cloud * (GOLDEN_RATIO / 8 + torch.where(constant, number / len(rows), 0))

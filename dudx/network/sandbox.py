@@ -14,6 +14,7 @@ from dudx.network import model_checks
 from dudx.network.model_checks import Model
 from dudx.network.modules import modules_of
 from dudx.network.random_numbers import KernelMonitor, PrivateRandomNumbers
+from dudx.network.restored_state import unchanged_state
 
 
 def output_of(model: Model, rows: Tensor, seed: int = 0) -> Tensor:
@@ -40,7 +41,7 @@ def without_graph(model: Model, x: Tensor) -> Iterator[KernelMonitor]:
     kernels = PrivateRandomNumbers()
     with torch.no_grad():
         try:
-            with kernels, unchanged_buffers(model):
+            with kernels, unchanged_state(model):
                 model_checks.forward(model, x.clone())
             needed = False
         except ModelError as failed:  # if it fails with a graph too, it says so where it is used
@@ -55,7 +56,7 @@ def sandboxed(model: Model, seed: int = 0) -> Iterator[PrivateRandomNumbers]:
 
     What it yields draws the same numbers again when asked to.
     """
-    with PrivateRandomNumbers(seed) as numbers, unchanged_buffers(model):
+    with PrivateRandomNumbers(seed) as numbers, unchanged_state(model):
         yield numbers
 
 
@@ -66,24 +67,9 @@ def sandboxed_if_random(model: Model, rows: Tensor) -> Iterator[PrivateRandomNum
         model_checks.forward(model, rows.clone())  # if it fails, it says so where it is used
     with (
         PrivateRandomNumbers() if tried.drawn else contextlib.nullcontext(PrivateRandomNumbers()) as numbers,
-        unchanged_buffers(model),
+        unchanged_state(model),
     ):
         yield numbers
-
-
-@contextlib.contextmanager
-def unchanged_buffers(model: Model) -> Iterator[None]:
-    """Put the buffers (running statistics, power iterations) of a module back afterwards."""
-    owners = [module._buffers for module in modules_of(model)]
-    saved = [(owner, name, b, b.clone()) for owner in owners for name, b in owner.items() if b is not None]
-    try:
-        yield
-    finally:
-        with torch.no_grad():
-            for owner, name, buffer, value in saved:
-                owner[name] = buffer  # a forward may have put another tensor in its place
-                if not torch.equal(buffer, value):  # else a graph that holds the buffer would notice the write
-                    buffer.copy_(value)
 
 
 @contextlib.contextmanager

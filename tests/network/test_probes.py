@@ -2,6 +2,7 @@
 
 import copy
 import functools
+from typing import ClassVar
 
 import pytest
 import torch
@@ -45,8 +46,10 @@ def meetings_probed(model, x, meetings, engine):
         evaluate(model, x, D(0), engine)
         if len(model.rows) > 1:
             probed.append(meeting)
-            # A few rows however large the batch, at rest and moved seven times.
-            assert model.rows[:-1] == [16] * 8
+            # A few rows however large the batch, at rest and moved seven times; differences need batches of any size,
+            # of 8 rows three times and of 16 twice, to be the same function.
+            assert model.rows[:8] == [16] * 8
+            assert model.rows[8:-1] == ([8, 24, 16, 16, 16] if engine.approximate else [])
         assert model.rows[-1] >= len(x)
     return probed
 
@@ -152,9 +155,7 @@ def test_influence_that_training_switches_on_is_found_soon():
 def test_a_model_that_cannot_be_remembered_is_probed_every_time():
     class Unhashable:
         __hash__ = None
-
-        def __init__(self):
-            self.rows = []
+        rows: ClassVar[list[int]] = []  # of the class, as a probe puts back what the object holds
 
         def __call__(self, x):
             self.rows.append(len(x))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
+import weakref
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -154,13 +155,21 @@ def mlp(inputs: int = 2, outputs: int = 1, width: int = 16, depth: int = 2, seed
     return nn.Sequential(*layers, nn.Linear(width, outputs)).double()
 
 
+#: Rows of each call of a `Counted` model, apart from it: probes put back what a model itself holds.
+_ROWS: weakref.WeakKeyDictionary[nn.Module, list[int]] = weakref.WeakKeyDictionary()
+
+
 class Counted(nn.Module):
-    """A model that notes how many rows it gets in each call."""
+    """A model that notes how many rows it gets in each call, those of probes among them."""
 
     def __init__(self, model: Callable[[Tensor], Tensor]):
         super().__init__()
         self.model = model
-        self.rows: list[int] = []
+        _ROWS[self] = []
+
+    @property
+    def rows(self) -> list[int]:
+        return _ROWS[self]
 
     def forward(self, x: Tensor) -> Tensor:
         self.rows.append(len(x))

@@ -27,7 +27,8 @@ from dudx.errors import CalibrationError, CalibrationWarning, InputError
 from dudx.network import model_checks
 from dudx.network.batch_bound import Pointwise, samples_of
 from dudx.network.model_checks import Model
-from dudx.network.sandbox import unchanged_buffers, without_graph
+from dudx.network.restored_state import unchanged_state
+from dudx.network.sandbox import without_graph
 from dudx.operators import D
 
 HIGHEST_ORDER = 4
@@ -128,7 +129,7 @@ def find_eps(
         max_rows,
         SIDES[side],
     )
-    with without_graph(model, next(search.slices())) as kernels, unchanged_buffers(model):
+    with without_graph(model, next(search.slices())) as kernels, unchanged_state(model):
         if kernels.drawn and not isinstance(model, Pointwise):
             raise CalibrationError(
                 "This network draws random numbers, as dropout does in training mode, so its differences at two steps "

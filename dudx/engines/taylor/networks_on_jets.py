@@ -18,7 +18,7 @@ from dudx.engines.taylor.torch_derivatives import through
 from dudx.errors import DudxError
 from dudx.network.model_checks import Model
 from dudx.network.modules import modules_of, owner_of, type_name
-from dudx.network.sandbox import unchanged_buffers
+from dudx.network.restored_state import unchanged_state
 
 Method = Callable[[Model, Jet], Any]
 
@@ -89,7 +89,7 @@ def _as_one_function(model: Model, jet: Jet, gradient: bool = False) -> Any:
     """
 
     def on_tensors(x: Any) -> Any:
-        with unchanged_buffers(model), differentiable_kernels():
+        with unchanged_state(model), differentiable_kernels():
             return model(x)
 
     hint = f"Jets cannot pass the network {type_name(model)}, which torch differentiates as a whole: exact, but slower."
