@@ -43,8 +43,7 @@ class Trial:
 
     def __init__(self, model: Model, x: Tensor, engine: Engine, axes: Sequence[int]):
         self.engine = engine
-        #: For engines that are right for coupled networks, only some rows of such a network move, one at a time.
-        alone = engine.coupled is None and not isinstance(model, Pointwise) and coupled(model, x)
+        alone = _one_at_a_time(engine, model, x)
         rows = some_of(model, x.detach(), _ROWS if alone else _MOST)
         double = in_double(model, rows)
         self.model, self.rows = (model, rows) if double is None else (double, rows.double())
@@ -111,6 +110,11 @@ class Trial:
         sure = (apart <= _SURE * size) & (size > rounding)
         wrong = sure & ((ours - true).abs() > self.eps**0.25 * size + 2 * apart + rounding)
         return wrong.sum(0) >= 2
+
+
+def _one_at_a_time(engine: Engine, model: Model, x: Tensor) -> bool:
+    """True for a coupled network and an engine that is right for these: then only some rows move, one at a time."""
+    return engine.coupled is None and not isinstance(model, Pointwise) and coupled(model, x)
 
 
 def some_of(model: Model, x: Tensor, most: int = _ROWS) -> Tensor:

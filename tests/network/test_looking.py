@@ -12,6 +12,7 @@ from torch import Tensor, nn
 import dudx
 from dudx import D, Laplacian
 from dudx.engines import first_use
+from dudx.engines.request import request_of
 
 
 def test_nothing_of_the_process_changes_while_networks_are_looked_at():
@@ -65,9 +66,9 @@ def test_a_look_puts_back_the_numbers_of_its_engine_and_nobody_elses(monkeypatch
 
     monkeypatch.setattr(first_use, "_looked_at", look)
     state = own.get_state()
-    first_use.can_be_planned(dudx.SFD(steps=(1e-3, 1e-2), generator=own), model, x, [D(0)])
+    first_use.can_be_planned(dudx.SFD(steps=(1e-3, 1e-2), generator=own), model, x, request_of([D(0)], x))
     assert torch.equal(own.get_state(), state)
-    first_use.can_be_planned(dudx.SFD(steps=(1e-3, 1e-2)), mlp(2, 1), x, [D(0)])
+    first_use.can_be_planned(dudx.SFD(steps=(1e-3, 1e-2)), mlp(2, 1), x, request_of([D(0)], x))
     assert len(seen) == 2
     assert not torch.equal(torch.rand(1), seen[1])
 
