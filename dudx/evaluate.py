@@ -120,7 +120,7 @@ def derivatives_elsewhere(
         rows = rows.expand(-1, points, -1)
     if not request.orders:  # values need no engine, and some engines have points of their own
         engine = AD(coupled=engine.coupled if engine.coupled == "ignore" else "refuse")
-    if not torch.compiler.is_compiling():
+    if engine.coupled != "ignore" and not torch.compiler.is_compiling():
         what = "an integral, a fractional or upwind derivative passes"
         at = rows[0] if samples_of(model) > 1 else rows.flatten(0, 1)
         probed_on_schedule(model, "elsewhere", lambda: refuse_if_rows_are_counted(model, at, what))
