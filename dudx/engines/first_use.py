@@ -130,8 +130,6 @@ def _way(engine: Engine, x: Tensor) -> object:
 
 
 def _looked_at(engine: Engine, model: Model, x: Tensor, request: Request, known: NetworkRecord) -> Sequence[Tensor]:
-    if engine.splits_batch or (engine.approximate and request.orders):
-        refuse_if_rows_are_counted(model, x, f"{type(engine).__name__} passes")
     if not request.orders:
         return engine.derivatives(model, x, request)
     if engine.approximate:
@@ -246,6 +244,7 @@ def _backwards(model: Model, rows: Tensor) -> list[Tensor] | None:
 
 
 def _differences(engine: Engine, model: Model, x: Tensor, request: Request, known: NetworkRecord) -> Sequence[Tensor]:
+    refuse_if_rows_are_counted(model, x, f"{type(engine).__name__} passes")
     refuse_foreign_noise(model, x, type(engine).__name__)
     plan = prepared(engine, x, request)
 

@@ -77,8 +77,6 @@ class Engine(ABC):
     #: True where it differentiates a network by its code, so that what the code hides (numpy, detach, a backward pass
     #: of its own) is hidden from it too; its first results of a network are then checked.
     by_code: ClassVar[bool] = False
-    #: True where it passes parts of a batch through the network, which is then refused if it counts its rows.
-    splits_batch: ClassVar[bool] = False
 
     #: True where its results are off by more than rounding, so that an exact engine of the same speed is preferred.
     approximate: bool = False

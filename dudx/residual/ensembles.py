@@ -10,11 +10,9 @@ import torch
 from torch import Tensor
 
 from dudx.engines.interface import Engine, Prepared, refuse_unset
-from dudx.engines.request import Request
 from dudx.errors import InputError
-from dudx.evaluate import derivatives, prepared
+from dudx.evaluate import check_members, derivatives, prepared
 from dudx.network.ensemble import Ensemble
-from dudx.operators import D
 from dudx.residual.compilation import CompiledEvaluation
 from dudx.residual.field_function import FieldFunction
 from dudx.residual.recorded_request import RecordedRequest
@@ -61,13 +59,12 @@ class EnsembleEvaluation:
     # -- the same points for all members --------------------------------------------------------------------------
 
     def _shared_points(self, call: ResidualCall, request: RecordedRequest) -> Any:
+        refuse_unset(call.engine, request.for_engine)
+        check_members(call.model, call.x, request.for_engine, call.engine, lambda m: self._extended(m, call))
         if self._compiled is not None and not self._extensions:
             plan = self._compiled.plan(call, request)
             if plan is not None:
                 return self._compiled.run(plan, self._function, call, request)
-        refuse_unset(call.engine, request.for_engine)
-        # The checks of the engine, which cannot be made for all members at once.
-        derivatives(self._extended(call.model.kind, call), call.x, Request((D(),)), call.engine)
 
         def of_member(member: Any) -> Any:
             return evaluate_eagerly(self._function, call._replace(model=self._extended(member, call)), request)
@@ -106,6 +103,7 @@ class EnsembleEvaluation:
                 "all members the same points, or compute them one by one."
             )
         ensemble, request = call.model, requests[0]
+        check_members(ensemble, [x for x, _ in members], request.for_engine, engines)
         found = [
             prepared(ensemble.kind, x, asked.for_engine, engine)
             for (x, _), asked, engine in zip(members, requests, engines, strict=True)
@@ -142,8 +140,6 @@ class EnsembleEvaluation:
                 f"{type(engine).__name__} makes no plan that members could share, so they have one engine, and "
                 "directions that are data; Taylor, FD, EFD and SFD make one."
             )
-        for x, _ in members:  # the checks of the engine, which cannot be made for all members at once
-            derivatives(call.model.kind, x, Request((D(),)), engine)
 
         def of_member(member: Any, x: Tensor, data: dict[str, Tensor]) -> Any:
             asked = request.with_data(data, x)

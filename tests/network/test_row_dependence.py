@@ -57,9 +57,6 @@ def test_counting_is_noticed_and_nothing_else(count, dtype):
 ENLARGING = {
     "FD": lambda network, x: dudx.evaluate(network, x, D(0), dudx.FD(1e-3)),
     "EFD": lambda network, x: dudx.evaluate(network, x, D(0), dudx.EFD({1: 1e-3})),
-    "Where": lambda network, x: dudx.evaluate(
-        network, x, D(0), dudx.Where(lambda x: x[:, 0] < 0, dudx.AD(), dudx.AD())
-    ),
     "chunks": lambda network, x: dudx.backward(
         lambda part: dudx.evaluate(network, part, D(0), dudx.AD()).mean() + 0 * torch.zeros(1, requires_grad=True),
         x,
