@@ -55,7 +55,7 @@ class FieldOperators:
         return self._apply(operator.truediv, other, self)
 
     def __pow__(self, other: object) -> Any:
-        return self._apply(torch.pow, self, other)
+        return self._apply(torch.pow, self, _as_number(other))
 
     def __rpow__(self, other: object) -> Any:
         return self._apply(torch.pow, other, self)
@@ -70,22 +70,22 @@ class FieldOperators:
         return self._apply(torch.abs, self)
 
     def __gt__(self, other: object) -> Any:
-        return self._apply(torch.gt, self, other)
+        return self._apply(torch.gt, self, _as_number(other))
 
     def __ge__(self, other: object) -> Any:
-        return self._apply(torch.ge, self, other)
+        return self._apply(torch.ge, self, _as_number(other))
 
     def __lt__(self, other: object) -> Any:
-        return self._apply(torch.lt, self, other)
+        return self._apply(torch.lt, self, _as_number(other))
 
     def __le__(self, other: object) -> Any:
-        return self._apply(torch.le, self, other)
+        return self._apply(torch.le, self, _as_number(other))
 
     def __eq__(self, other: object) -> Any:
-        return self._apply(torch.eq, self, other)
+        return self._apply(torch.eq, self, _as_number(other))
 
     def __ne__(self, other: object) -> Any:
-        return self._apply(torch.ne, self, other)
+        return self._apply(torch.ne, self, _as_number(other))
 
     __hash__ = object.__hash__
 
@@ -239,6 +239,11 @@ def _check_index(tensor: Tensor, key: Any, shape: tuple[int, ...]) -> None:
             start, stop = part.start or 0, part.stop
             if stop is not None and length <= start < stop:
                 raise InputError(f"The index {key!r} is outside of a field of shape {shape}.")
+
+
+def _as_number(value: Any) -> Any:
+    """A NumPy array without axes as a tensor, which torch functions take beside a tensor."""
+    return torch.as_tensor(value) if isinstance(value, np.ndarray) and not value.ndim else value
 
 
 def writes(name: str, kwargs: dict[str, Any]) -> bool:

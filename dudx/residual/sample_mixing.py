@@ -38,11 +38,15 @@ def refuse_mixed_samples(expression: Any) -> None:
         sets = _Numbers(expression, low, middle), _Numbers(expression, middle, high)
         try:
             first, second = (numbers.of(expression) for numbers in sets)
-            mixed = _Mixture(expression, *sets, chosen).of(expression)
+            # Both ways around: numbers of which the first are the smaller ones are sorted already.
+            kept = all(
+                _is_mixture(_Mixture(expression, *sets, points).of(expression), first, second, points)
+                for points in (chosen, ~chosen)
+            )
         except (RuntimeError, IndexError):  # not defined for such numbers, as an index computed from them
             continue
         compared += 1
-        if not _is_mixture(mixed, first, second, chosen):
+        if not kept:
             raise InputError(
                 "The expression that is differentiated mixes the samples of the batch, as u - u.mean() does: its "
                 "derivative at a point is not defined. Differentiate first, or compute such a number before the call."
