@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from dudx.engines.autodiff import AD, reverse_derivatives
 from dudx.engines.autograd_graph import fused_kernel
 from dudx.engines.crosscheck import Trial
-from dudx.engines.difference.shifted_batches import differences
+from dudx.engines.difference.shifted_batches import prepare
 from dudx.engines.interface import Engine
 from dudx.engines.per_sample import PerSampleAD
 from dudx.engines.request import request_of
@@ -135,7 +135,7 @@ def _error(model: Model, rows: Tensor, engine: Engine, operators: list[Operator]
         precise = rows.double()
         request = request_of(operators, rows)
         with torch.autocast(rows.device.type, enabled=False):
-            true = torch.cat(differences(twin, precise, request, {1: _STEP, 2: _STEP}, 4)).double()
+            true = torch.cat(prepare(precise, request, {1: _STEP, 2: _STEP}, 4)(twin, precise)).double()
         ours = torch.cat(list(engine.derivatives(model, rows, request))).double()
         return float((ours - true).abs().amax() / true.abs().amax().clamp(min=torch.finfo(torch.float64).tiny))
     except (DudxError, RuntimeError, TypeError):  # it has no copy, or no derivatives

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 import torch
@@ -54,25 +55,26 @@ class PerSampleAD(Engine):
         if transforms_active():
             raise UnsupportedError("PerSampleAD does not work inside of torch.func's transforms; dudx.AD() does.")
         differentiable = torch.is_grad_enabled()
-        compute = self._looped if self.method == "loop" else self._vectorised
         with torch.inference_mode(False), torch.enable_grad(), untracked_statistics(model):
-            results = compute(model, x, request, differentiable)
+            pieces = []
+            for rows, own, u in self._looped(model, x) if self.method == "loop" else self._vectorised(model, x):
+                refuse_what_is_hidden(u, max(request.orders, default=0))
+                values = reverse_derivatives(u, own, request.at_rows(rows), differentiable=differentiable)
+                values = values if u.dtype == x.dtype else in_common_format(values, x.dtype, u.dtype)
+                pieces.append(values if differentiable else [value.detach() for value in values])
+            results = [torch.cat(column) for column in zip(*pieces, strict=True)]
         return results if differentiable else [result.detach() for result in results]
 
-    def _looped(self, model: Model, x: Tensor, request: Request, differentiable: bool) -> list[Tensor]:
-        pieces, order = [], max(request.orders, default=0)
+    def _looped(self, model: Model, x: Tensor) -> Iterator[tuple[slice, Tensor, Tensor]]:
+        """Samples one by one: their rows, copies to differentiate with respect to, and the outputs."""
         for i in range(len(x)):
-            own = _own(x[i])
+            own = _own(x[i : i + 1])
             with differentiable_kernels(tracking=False):
-                u = model_checks.forward(model, torch.cat([x[:i], own.unsqueeze(0), x[i + 1 :]]))[i]
-            refuse_what_is_hidden(u, order)
-            values = reverse_derivatives(u, own, request.at_rows(i), differentiable=differentiable)
-            values = values if u.dtype == x.dtype else in_common_format(values, x.dtype, u.dtype)
-            pieces.append(values if differentiable else [value.detach() for value in values])
-        return [torch.stack(column) for column in zip(*pieces, strict=True)]
+                u = model_checks.forward(model, torch.cat([x[:i], own, x[i + 1 :]]))[i : i + 1]
+            yield slice(i, i + 1), own, u
 
-    def _vectorised(self, model: Model, x: Tensor, request: Request, differentiable: bool) -> list[Tensor]:
-        pieces, order = [], max(request.orders, default=0)
+    def _vectorised(self, model: Model, x: Tensor) -> Iterator[tuple[slice, Tensor, Tensor]]:
+        """Many samples at once."""
         numbers = torch.arange(len(x), device=x.device)
         chunk = self.chunk or batches_per_pass(len(x))
         for start in range(0, len(x), chunk):
@@ -80,12 +82,7 @@ class PerSampleAD(Engine):
             own = _own(x[rows])
             with differentiable_kernels(tracking=False):
                 outputs = on_each_batch(model, with_one_replaced(x, own, numbers[rows]))
-            u = outputs[numbers[: len(own)], numbers[rows]]
-            refuse_what_is_hidden(u, order)
-            values = reverse_derivatives(u, own, request.at_rows(rows), differentiable=differentiable)
-            values = values if u.dtype == x.dtype else in_common_format(values, x.dtype, u.dtype)
-            pieces.append(values if differentiable else [value.detach() for value in values])
-        return [torch.cat(column) for column in zip(*pieces, strict=True)]
+            yield rows, own, outputs[numbers[: len(own)], numbers[rows]]
 
 
 def _own(x: Tensor) -> Tensor:

@@ -18,7 +18,7 @@ from dudx import errors
 from dudx.backend import tensor_checks
 from dudx.engines.autodiff import AD
 from dudx.engines.difference.domain_stencils import distance_of
-from dudx.engines.difference.shifted_batches import HALF, differences
+from dudx.engines.difference.shifted_batches import HALF, prepare
 from dudx.engines.difference.stencils import reach
 from dudx.engines.first_use import sound_derivatives
 from dudx.engines.interface import Engine
@@ -119,16 +119,7 @@ def find_eps(
     errors.one_of(side, tuple(SIDES), "side")
     errors.difference_accuracy(accuracy, side)
     steps = _candidates(x.dtype, order > 2 or accuracy > 2, candidates, smallest, largest)
-    search = _Search(
-        model,
-        x,
-        order,
-        _axes(axes, x),
-        accuracy,
-        steps,
-        max_rows,
-        SIDES[side],
-    )
+    search = _Search(model, x, order, _axes(axes, x), accuracy, steps, max_rows, SIDES[side])
     with without_graph(model, next(search.slices())) as kernels, unchanged_state(model):
         if kernels.drawn and not isinstance(model, Pointwise):
             raise CalibrationError(
@@ -188,29 +179,25 @@ def _candidates(
     return np.geomspace(low, top, count)
 
 
+@dataclass
 class _Search:
     """The derivatives at every candidate step, slice by slice of the points, in bounded memory."""
 
-    def __init__(
-        self,
-        model: Model,
-        x: Tensor,
-        order: int,
-        axes: list[int],
-        accuracy: int,
-        steps: np.ndarray,
-        max_rows: int,
-        side: int = 0,
-    ):
-        self.model, self.x, self.order, self.axes, self.side = model, x, order, axes, side
-        self.accuracy, self.steps, self.max_rows = accuracy, steps, max_rows
-        self.request = request_of([D(*[axis] * order) for axis in axes], x)
-        nodes = 1 + (1 if side else 2) * len(axes) * reach(order, accuracy, side)
-        self.rows_at_once = (
-            errors.whole_number(max_rows, "max_rows", at_least=nodes) // nodes
-        )  # a point's stencil or more
-        samples = samples_of(model)  # such a model takes all of them, or a multiple
-        self.rows_at_once = max(1, self.rows_at_once // samples) * samples
+    model: Model
+    x: Tensor
+    order: int
+    axes: list[int]
+    accuracy: int
+    steps: np.ndarray
+    max_rows: int
+    side: int = 0
+
+    def __post_init__(self) -> None:
+        self.request = request_of([D(*[axis] * self.order) for axis in self.axes], self.x)
+        nodes = 1 + (1 if self.side else 2) * len(self.axes) * reach(self.order, self.accuracy, self.side)
+        at_once = errors.whole_number(self.max_rows, "max_rows", at_least=nodes) // nodes  # a point's stencil or more
+        samples = samples_of(self.model)  # such a model takes all of them, or a multiple
+        self.rows_at_once = max(1, at_once // samples) * samples
 
     def slices(self) -> Iterator[Tensor]:
         yield from self.x.split(self.rows_at_once)
@@ -221,7 +208,7 @@ class _Search:
         for group in torch.from_numpy(steps).split(max(1, self.rows_at_once // len(x))):
             step = group.to(x).repeat_interleave(len(x)).unsqueeze(1)
             rows, by_order = x.repeat(len(group), 1), {self.order: step}
-            values = differences(self.model, rows, self.request, by_order, self.accuracy, self.side)
+            values = prepare(rows, self.request, by_order, self.accuracy, self.side)(self.model, rows)
             table = torch.stack(values).detach().double()
             tables.append(table.unflatten(1, (len(group), len(x))).transpose(0, 1))
         return torch.cat(tables)
@@ -282,8 +269,11 @@ def _truth(reference: str | Engine, search: _Search) -> Callable[[Tensor], Itera
     if isinstance(reference, Engine):
         return _derivatives(search, search.model, reference)
     errors.one_of(reference, ("exact", "float64", "differences"), "reference")
+    if reference == "exact" and search.x.dtype not in HALF:
+        return _derivatives(search, search.model, AD())
     if reference == "exact":
-        return _exact(search)
+        exact = _derivatives(search, _copy(search.model, torch.float32, "exact"), AD())
+        return lambda x: exact(x.float())
     if search.x.dtype == torch.float64:
         raise InputError("The network is double precision already; use reference='exact' or 'differences'.")
     twin = _copy(search.model, torch.float64, "float64")
@@ -308,21 +298,9 @@ def _truth(reference: str | Engine, search: _Search) -> Callable[[Tensor], Itera
     return truth
 
 
-def _exact(search: _Search) -> Callable[[Tensor], Sequence[Tensor]]:
-    if search.x.dtype not in HALF:
-        return _derivatives(search, search.model, AD())
-    twin = _copy(search.model, torch.float32, "exact")
-    exact = _derivatives(search, twin, AD())
-    return lambda x: exact(x.float())
-
-
 def _derivatives(search: _Search, model: Model, engine: Engine) -> Callable[[Tensor], Sequence[Tensor]]:
-    """The derivatives by an engine, which is asked as at the border."""
-
-    def truth(x: Tensor) -> Sequence[Tensor]:
-        return sound_derivatives(engine, model, x, search.request)
-
-    return truth
+    """The function that computes the derivatives by an engine, with all checks."""
+    return lambda x: sound_derivatives(engine, model, x, search.request)
 
 
 def _copy(model: Model, dtype: torch.dtype, reference: str) -> nn.Module:

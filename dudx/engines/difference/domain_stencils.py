@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from dudx.backend import tensor_checks
-from dudx.engines.difference.shifted_batches import HALF, Frame, Stencil, Step, distinct_steps, placed, span, stencil
+from dudx.engines.difference.shifted_batches import Frame, Stencil, Step, distinct_steps, placed, span, stencil, wider
 from dudx.engines.difference.stencils import reach
 from dudx.engines.request import Request
 from dudx.errors import InputError, UnsupportedError
@@ -72,7 +72,7 @@ def derivatives_inside(
     operators = request.operators
     distinct, step_of = distinct_steps(steps)
     rays, mixed = _rays(operators, dict(step_of), accuracy)
-    precise = torch.float32 if x.dtype in HALF else x.dtype
+    precise = wider(x.dtype)
     widths = [torch.as_tensor(step, dtype=precise, device=x.device).expand(x.shape) for step in distinct]
     spans = {ray.frame: span(ray.frame, widths, request.vectors) for ray in rays}
     room = _Room(x.detach(), distance_of(inside), floor)

@@ -38,6 +38,8 @@ class Difference(Adjustable, Counted, Planned, Sided, Stepped):
     approximate = True
     accuracy = 2  # a field of every subclass, declared there so that it follows the step
     one_step = True  # True where all orders share one step, and so the evaluations that go with it
+    #: The field that holds the steps.
+    step_field: ClassVar[str] = "steps"
     #: Orders that are calibrated beside those that occur.
     also_calibrated: ClassVar[frozenset[int]] = frozenset()
 
@@ -46,8 +48,8 @@ class Difference(Adjustable, Counted, Planned, Sided, Stepped):
         """The step of each order; orders that share a step also share evaluations of the network."""
 
     @abstractmethod
-    def with_calibrations(self, calibrations: Mapping[int, Calibration]) -> Self:
-        """Return the engine with the steps that the searches found."""
+    def steps_from(self, best: Mapping[int, float]) -> Any:
+        """The steps of the engine, made of the best step of each order."""
 
     def derivatives(self, model: Model, x: Tensor, request: Request) -> list[Tensor]:
         if self.inside is not None and not x.is_meta and (orders := request.orders):
@@ -83,11 +85,34 @@ class Difference(Adjustable, Counted, Planned, Sided, Stepped):
             along = sorted(axes.get(order, range(x.shape[1])))
             at, limits = (x, search) if self.inside is None else deep_inside(model, x, order, self.inside, search)
             found[order] = find_eps(model, at, order, axes=along, **limits)
-        return self.with_calibrations(found)
+        if not found:
+            return self
+        steps = self.steps_from({order: one.step for order, one in found.items()})
+        return replace(self, calibrations=ByOrder(found), **{self.step_field: steps})
+
+    def refuse_unset(self, request: Request) -> None:
+        self.given_steps(request.orders)
+
+    def given_steps(self, orders: Collection[int]) -> Any:
+        """The steps, which are set for these orders; otherwise raise `StepNotSetError`."""
+        steps, name = getattr(self, self.step_field), type(self).__name__
+        if steps is None and orders:
+            example = "step=1e-2" if self.step_field == "step" else "steps={1: 1e-2, 2: 5e-2}"
+            raise StepNotSetError(
+                f"{name} has no step yet: find one with {name}().calibrated(model, x, operators), or give it as "
+                f"{name}({example})."
+            )
+        missing = [] if self.one_step else [order for order in orders if order not in steps]
+        if missing:
+            raise StepNotSetError(
+                f"{name} has no step for derivatives of order {missing[0]} (it has orders {sorted(steps)}): add one, "
+                "or call calibrated with operators of that order."
+            )
+        return steps
 
     @property
     def state(self) -> dict[str, Any]:
-        steps = self._steps
+        steps = getattr(self, self.step_field)
         return {} if steps is None else {"steps": dict(steps) if isinstance(steps, Mapping) else steps}
 
     def with_state(self, state: Mapping[str, Any]) -> Self:
@@ -95,16 +120,7 @@ class Difference(Adjustable, Counted, Planned, Sided, Stepped):
             return self
         if state.keys() != {"steps"}:
             raise InputError(f"{type(self).__name__} keeps its steps, and was given another state: {state!r}.")
-        return self._with_steps(state["steps"])
-
-    @property
-    @abstractmethod
-    def _steps(self) -> Any:
-        """The steps in plain values; None before they are set."""
-
-    @abstractmethod
-    def _with_steps(self, steps: Any) -> Self:
-        """Return the engine with these steps."""
+        return replace(self, **{self.step_field: state["steps"]})
 
     def _check(self) -> None:
         errors.one_of(self.side, tuple(SIDES), "side")
@@ -116,13 +132,6 @@ class Difference(Adjustable, Counted, Planned, Sided, Stepped):
         if not isinstance(self.floor, float) or not 0 < self.floor <= 1:
             raise InputError(f"The floor is a share of the step, above 0 and up to 1.0; got {self.floor!r}.")
         errors.one_of(self.coupled, ("refuse", "ignore"), "coupled")
-
-    def _no_step(self) -> StepNotSetError:
-        name = type(self).__name__
-        return StepNotSetError(
-            f"{name} has no step yet: find one with {name}().calibrated(model, x, operators), or give it as {name}"
-            f"({'step=1e-2' if name == 'FD' else 'steps={1: 1e-2, 2: 5e-2}'})."
-        )
 
 
 @dataclass(frozen=True)
@@ -144,39 +153,22 @@ class FD(Difference):
     """
 
     name = "fd"
+    step_field = "step"
 
     step: float | tuple[float, ...] | None = None
     accuracy: int = 2
-
-    @property
-    def _steps(self) -> Any:
-        return self.step
-
-    def _with_steps(self, steps: Any) -> Self:
-        return replace(self, step=steps)
 
     def __post_init__(self) -> None:
         self._check()
         if self.step is not None:
             object.__setattr__(self, "step", as_step(self.step))
 
-    def refuse_unset(self, request: Request) -> None:
-        if self.step is None and request.orders:
-            raise self._no_step()
-
     def steps_for(self, orders: Collection[int], x: Tensor) -> dict[int, Step]:
-        if not orders:
-            return {}
-        if self.step is None:
-            raise self._no_step()
-        step = fitting_step(self.step, x) if isinstance(self.step, tuple) else self.step
-        return dict.fromkeys(orders, step)
+        step = self.given_steps(orders)
+        return {order: fitting_step(step, x) for order in orders}
 
-    def with_calibrations(self, calibrations: Mapping[int, Calibration]) -> Self:
-        if not calibrations:
-            return self
-        mean = math.exp(sum(math.log(found.step) for found in calibrations.values()) / len(calibrations))
-        return replace(self, step=mean, calibrations=ByOrder(calibrations))
+    def steps_from(self, best: Mapping[int, float]) -> float:
+        return math.exp(sum(math.log(step) for step in best.values()) / len(best))
 
 
 @dataclass(frozen=True)
@@ -203,40 +195,17 @@ class EFD(Difference):
 
     one_step = False
 
-    @property
-    def _steps(self) -> Any:
-        return self.steps
-
-    def _with_steps(self, steps: Any) -> Self:
-        return replace(self, steps=steps)
-
     def __post_init__(self) -> None:
         self._check()
         if self.steps is not None:
             object.__setattr__(self, "steps", step_by_order(self.steps, "EFD"))
 
-    def refuse_unset(self, request: Request) -> None:
-        self._given(request.orders)
-
     def steps_for(self, orders: Collection[int], x: Tensor) -> dict[int, Step]:
-        return {order: fitting_step(step, x) for order, step in self._given(orders).items()}
+        steps = self.given_steps(orders)
+        return {order: fitting_step(steps[order], x) for order in orders}
 
-    def _given(self, orders: Collection[int]) -> dict[int, Any]:
-        """The steps of some orders, all of which are set."""
-        if self.steps is None and orders:
-            raise self._no_step()
-        given = self.steps or {}
-        missing = [order for order in orders if order not in given]
-        if missing:
-            raise StepNotSetError(
-                f"EFD has no step for derivatives of order {missing[0]} (it has orders {sorted(given)}): add one, or "
-                "call calibrated with operators of that order."
-            )
-        return {order: given[order] for order in orders}
-
-    def with_calibrations(self, calibrations: Mapping[int, Calibration]) -> Self:
-        steps = {order: found.step for order, found in calibrations.items()}
-        return replace(self, steps=steps, calibrations=ByOrder(calibrations)) if steps else self
+    def steps_from(self, best: Mapping[int, float]) -> Mapping[int, float]:
+        return best
 
 
 @dataclass(frozen=True)
@@ -279,35 +248,21 @@ class SFD(Difference):
         for end in self._ends():
             errors.positive_step(end)  # a number for each axis has no place in a range
 
-    @property
-    def _steps(self) -> Any:
-        return self.steps
-
-    def _with_steps(self, steps: Any) -> Self:
-        return replace(self, steps=steps)
-
-    def refuse_unset(self, request: Request) -> None:
-        if self.steps is None and request.orders:
-            raise self._no_step()
-
     def _ends(self) -> list[Any]:
         assert self.steps is not None
         return list(self.steps.values()) if isinstance(self.steps, Mapping) else list(self.steps)
 
     def steps_for(self, orders: Collection[int], x: Tensor) -> dict[int, Step]:
-        if not orders:
+        if self.given_steps(orders) is None or not orders:
             return {}
-        if self.steps is None:
-            raise self._no_step()
         low, high = math.log(min(self._ends())), math.log(max(self._ends()))
         device = x.device if self.generator is None else self.generator.device
         uniform = torch.rand(len(x), 1, generator=self.generator, device=device)
         step = torch.exp(low + (high - low) * uniform).to(x)
         return dict.fromkeys(orders, step)
 
-    def with_calibrations(self, calibrations: Mapping[int, Calibration]) -> Self:
-        steps = {order: found.step for order, found in calibrations.items()}
-        return replace(self, steps=steps, calibrations=ByOrder(calibrations)) if steps else self
+    def steps_from(self, best: Mapping[int, float]) -> Mapping[int, float]:
+        return best
 
 
 def _axes_by_order(request: Request, dimensions: int) -> dict[int, set[int]]:

@@ -141,12 +141,11 @@ def stencil(
 
 def prepare(x: Tensor, request: Request, steps: Mapping[int, Step], accuracy: int, side: int = 0) -> Prepared:
     """Plan the operators; `steps` gives the step of each derivative order, `side` the way stencils look."""
-    moving = bool(request.vectors)
-    for step in steps.values():
-        moving = moving or isinstance(step, Tensor)
-    if moving:
-        return _moving(x, request, steps, accuracy, side)
-    return _fixed(request.operators, tuple(steps.items()), accuracy, side, x.shape[1], x.dtype, x.device)
+    if not request.vectors and not any(isinstance(step, Tensor) for step in steps.values()):
+        return _fixed(request.operators, tuple(steps.items()), accuracy, side, x.shape[1], x.dtype, x.device)
+    layout, widths = _planned(request.operators, steps, accuracy, side, x.shape[1], x.dtype, x.device)
+    tensors = (*layout.constants(wider(x.dtype), x.device), *widths, *request.vectors)
+    return Prepared((layout, len(widths)), _Moving(layout, len(widths)), tensors, layout.nodes)
 
 
 @lru_cache(maxsize=256)
@@ -160,71 +159,58 @@ def _fixed(
     device: torch.device,
 ) -> Prepared:
     """Plan steps that are the same at all points: shifts and scales are known beforehand."""
-    layout, distinct = _planned(operators, dict(steps), accuracy, side, dimensions)
-    # Half precision is too coarse for a step and its inverse; they are rounded once they meet the points.
-    precise = torch.float32 if dtype in HALF else dtype
     with lasting_constants():
-        widths = [torch.as_tensor(step, dtype=precise, device=device) for step in distinct]
-        constants = layout.constants(precise, device)
-        shifts, scales = _placed(layout, constants, widths, [], dimensions)
+        layout, widths = _planned(operators, dict(steps), accuracy, side, dimensions, dtype, device)
+        constants = layout.constants(wider(dtype), device)
+        spans = {frame: span(frame, widths, []) for frame in layout.frames}
+        shifts, scales = placed(layout, constants, spans, dimensions)
     return Prepared((layout, "fixed"), _Fixed(layout), (shifts, constants[0], scales), layout.nodes)
 
 
 @dataclass(frozen=True)
 class _Fixed:
+    """Evaluation with the same shifts and scales at all points."""
+
     layout: Stencil
 
     def __call__(self, model: Model, x: Tensor, tensors: Sequence[Tensor]) -> list[Tensor]:
         return self.layout.evaluated(model, x, *tensors)
 
 
-def _moving(x: Tensor, request: Request, steps: Mapping[int, Step], accuracy: int, side: int) -> Prepared:
-    """Plan steps or vectors that differ from point to point: shifts and scales are part of the computation."""
-    layout, distinct = _planned(request.operators, steps, accuracy, side, x.shape[1])
-    precise = torch.float32 if x.dtype in HALF else x.dtype
-    widths = [torch.as_tensor(step, dtype=precise, device=x.device) for step in distinct]
-    tensors = (*layout.constants(precise, x.device), *widths, *request.vectors)
-    return Prepared((layout, len(widths)), _Moving(layout, len(widths)), tensors, layout.nodes)
-
-
 @dataclass(frozen=True)
 class _Moving:
+    """Evaluation with steps or vectors that differ from point to point, so that shifts and scales are computed too."""
+
     layout: Stencil
     widths: int
 
     def __call__(self, model: Model, x: Tensor, tensors: Sequence[Tensor]) -> list[Tensor]:
         first = 1 + len(self.layout.frames)
-        last = first + self.widths
-        shifts, scales = _placed(self.layout, tensors[:first], tensors[first:last], tensors[last:], x.shape[1])
+        widths, vectors = tensors[first : first + self.widths], tensors[first + self.widths :]
+        spans = {frame: span(frame, widths, vectors) for frame in self.layout.frames}
+        shifts, scales = placed(self.layout, tensors[:first], spans, x.shape[1])
         return self.layout.evaluated(model, x, shifts, tensors[0], scales)
 
 
+def wider(dtype: torch.dtype) -> torch.dtype:
+    """The format of steps: half precision is too coarse for a step and its inverse, which are rounded later."""
+    return torch.float32 if dtype in HALF else dtype
+
+
 def _planned(
-    operators: tuple[Operator, ...], steps: Mapping[int, Step], accuracy: int, side: int, dimensions: int
-) -> tuple[Stencil, list[Step]]:
+    operators: tuple[Operator, ...],
+    steps: Mapping[int, Step],
+    accuracy: int,
+    side: int,
+    dimensions: int,
+    dtype: torch.dtype,
+    device: torch.device,
+) -> tuple[Stencil, list[Tensor]]:
     """The stencil of a request and its different steps."""
     distinct, step_of = distinct_steps(steps)
     per_axis = any(isinstance(step, tuple) for step in distinct)
-    return stencil(operators, dimensions, step_of, per_axis, accuracy, side), distinct
-
-
-def differences(
-    model: Model, x: Tensor, request: Request, steps: Mapping[int, Step], accuracy: int, side: int = 0
-) -> list[Tensor]:
-    """Every operator at the points by differences; `steps` gives the step of each derivative order."""
-    return prepare(x, request, steps, accuracy, side)(model, x)
-
-
-def _placed(
-    layout: Stencil,
-    constants: Sequence[Tensor],
-    widths: Sequence[Tensor],
-    vectors: Sequence[Tensor],
-    dimensions: int,
-) -> tuple[Tensor, Tensor]:
-    """Where the nodes lie, (nodes, B or 1, d), and what each sum is multiplied with, (sums, B or 1)."""
-    spans = {frame: span(frame, widths, vectors) for frame in layout.frames}
-    return placed(layout, constants, spans, dimensions)
+    layout = stencil(operators, dimensions, step_of, per_axis, accuracy, side)
+    return layout, [torch.as_tensor(step, dtype=wider(dtype), device=device) for step in distinct]
 
 
 def placed(
