@@ -10,6 +10,9 @@ active_modes.py
     torch._C._DisableFuncTorch: an engine whose first call is inside a transform fails later.
     torch._C._autograd._top_saved_tensors_default_hooks: checkpoints with random numbers raise torch's own error.
 
+containers.py
+    _fields, of Python's named tuples rather than of torch.
+
 torch_classes.py
     torch._ops.OpOverload: exported networks are differentiated by torch, more slowly.
     torch.nn.modules.batchnorm._BatchNorm: required.
