@@ -15,7 +15,8 @@ ROOT = Path(__file__).parents[2]
 PRIVATE = re.compile(r"\b(?:torch|F|nn\.functional)(?:\.\w+)*\._[a-zA-Z]|from torch[.\w]* import _[a-zA-Z]")
 #: A name of torch with a private part, written as code, as the name of a module, or as an attribute to be looked up.
 PRIVATE_NAME = re.compile(r"torch(?:\.\w+)*\._[a-zA-Z]\w*")
-PRIVATE_ATTRIBUTE = re.compile(r'(?:getattr|hasattr)\(.+?, "(_[a-zA-Z]\w*)"')
+#: `_fields` is documented by Python, for named tuples.
+PRIVATE_ATTRIBUTE = re.compile(r'(?:getattr|hasattr)\(.+?, "(_(?!fields\b)[a-zA-Z]\w*)"')
 
 
 def checked(folder: Path, *options: str) -> subprocess.CompletedProcess[str]:
