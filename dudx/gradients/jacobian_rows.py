@@ -1,4 +1,4 @@
-"""The Jacobian of a residual as it comes out of a backward pass: in factors, to be multiplied with or written out."""
+"""The Jacobian of a residual in factors, as a backward pass yields it: for products, or written out as a matrix."""
 
 from __future__ import annotations
 
@@ -11,23 +11,23 @@ from torch import Tensor
 from dudx.errors import InputError
 from dudx.gradients.parameter_recorder import Factors, Root, Tap
 
-#: Numbers of a block that is written out only to be summed up.
+#: Numbers per block when row norms are summed block by block.
 _AT_ONCE = 2**20
 
 
 @dataclass(eq=False)
 class Outer:
-    """Σ over streams of outer products: gradients (S, B, out) and inputs (S, B, in) of a weight (out, in)."""
+    """Sum over streams of outer products: gradients (S, B, out) and inputs (S, B, in) of a weight (out, in)."""
 
     gradient: Tensor
     entered: Tensor
 
     def times(self, v: Tensor) -> Tensor:
-        """The change (B,) of each sample for a change of the weight."""
+        """The directional derivative (B,) of each sample along a change of the weight."""
         return ((self.entered @ v.T) * self.gradient).sum((0, 2))
 
     def transposed(self, u: Tensor) -> Tensor:
-        """The weight's gradient for a weight of each sample."""
+        """The sum of the samples' gradients, each multiplied by its entry of `u`."""
         scaled = (self.gradient * u[:, None]).flatten(0, 1)
         return scaled.T @ self.entered.flatten(0, 1)
 
@@ -36,8 +36,8 @@ class Outer:
         return Outer(self.gradient[:, samples], self.entered[:, samples])
 
     def write(self, block: Tensor, add: bool) -> None:
-        """The samples' gradients into a block (B, out, in)."""
-        if len(self.gradient) == 1:  # one outer product a sample: no product of matrices is as fast
+        """Write the samples' gradients into a block (B, out, in), or add them to it."""
+        if len(self.gradient) == 1:  # one outer product per sample: faster than a batched product
             outer = self.gradient[0].unsqueeze(2) * self.entered[0].unsqueeze(1)
         else:
             outer = torch.bmm(self.gradient.permute(1, 2, 0), self.entered.permute(1, 0, 2))
@@ -49,13 +49,13 @@ class Outer:
 
 @dataclass(eq=False)
 class Rows:
-    """One equation's gradients of one root: outer products, and rows (B, size) written out."""
+    """Gradients of one equation in one root: outer products, and rows (B, size) written out."""
 
     outer: list[Outer] = field(default_factory=list)
     dense: Tensor | None = None
 
     def convert(self, dtype: torch.dtype) -> None:
-        """All of it in another precision."""
+        """Convert all factors to another precision."""
         self.outer = [Outer(outer.gradient.to(dtype), outer.entered.to(dtype)) for outer in self.outer]
         self.dense = None if self.dense is None else self.dense.to(dtype)
 
@@ -68,7 +68,7 @@ class Rows:
 
 
 def collected(factors: Sequence[Factors], taps: Sequence[tuple[Tap, Tensor]], samples: int) -> dict[Root, Rows]:
-    """What a backward pass has found, by root; of one root's products those with equally many rows are put together."""
+    """Collect the results of a backward pass by root; the products of one root are concatenated."""
     found: dict[Root, Rows] = {}
     by_root: dict[Root, list[Factors]] = {}
     for factor in factors:
@@ -86,7 +86,7 @@ def collected(factors: Sequence[Factors], taps: Sequence[tuple[Tap, Tensor]], sa
 
 
 def _by_sample(rows: Tensor, axis: int, samples: int) -> Tensor:
-    """(…, n) as (streams, samples, n)."""
+    """Reshape (…, n) to (streams, samples, n)."""
     apart = rows.unflatten(axis, (-1, samples))
     return apart.movedim(axis + 1, -2).reshape(-1, samples, rows.shape[-1])
 
@@ -145,7 +145,7 @@ class Jacobian:
         return torch.cat([totals[root].flatten() for root in self.parameters])
 
     def dense(self, out: Tensor | None = None) -> Tensor:
-        """All of it, (N, P), written into `out` if that is given."""
+        """The matrix (N, P), written into `out` if given."""
         if out is None:
             out = torch.empty(self.shape, dtype=self.dtype, device=self.device)
         elif tuple(out.shape) != self.shape:
@@ -156,13 +156,13 @@ class Jacobian:
         return out
 
     def squared_row_norms(self) -> Tensor:
-        """The squares of the rows' lengths, (N,)."""
+        """The squared norm of each row, (N,)."""
         if self.derived:
             return self.dense().square().sum(1)
         total = torch.zeros(len(self.equations), self.samples, dtype=self.dtype, device=self.device)
         for equation, rows in enumerate(self.equations):
             for root, row in rows.items():
-                # Written out, some samples at a time: the shortcut by scalar products of streams loses half the digits.
+                # Written out block by block: the shortcut by scalar products of streams loses half the digits.
                 at_once = max(1, _AT_ONCE // root.leaf.numel())
                 for start in range(0, self.samples, at_once):
                     part = row.at(slice(start, start + at_once))
@@ -173,7 +173,7 @@ class Jacobian:
 
     def _write(self, rows: dict[Root, Rows], out: Tensor) -> None:
         blocks = dict(zip(self.parameters, out.split(self.sizes, dim=1), strict=True))
-        # A derived root has no columns of its own: its rows are handed on to its sources, the last made first.
+        # A derived root has no columns: its rows are passed on to its sources, from the last derived root to the first.
         carried: dict[Root, Tensor] = {}
         for root in reversed(self.derived):
             own = torch.zeros(self.samples, root.leaf.numel(), dtype=self.dtype, device=self.device)
@@ -200,7 +200,7 @@ class Jacobian:
 
 
 def _write(rows: Rows, root: Root, block: Tensor) -> None:
-    """The rows into a block (B, size)."""
+    """Write the rows into a block (B, size)."""
     for number, outer in enumerate(rows.outer):
         outer.write(block.unflatten(1, root.leaf.shape), add=number > 0)
     if rows.dense is None:
@@ -212,7 +212,7 @@ def _write(rows: Rows, root: Root, block: Tensor) -> None:
 
 
 def _pulled(root: Root, gradients: Tensor) -> list[Tensor]:
-    """Gradients (B, *shape) of a derived root as gradients of its sources."""
+    """Pull gradients (B, *shape) of a derived root back to its sources."""
     assert root.value is not None
     leaves = [source.leaf for source in root.sources]
     found = torch.autograd.grad(
@@ -230,7 +230,7 @@ def _pulled(root: Root, gradients: Tensor) -> list[Tensor]:
 
 
 def _pushed(root: Root, tangents: Sequence[Tensor]) -> Tensor:
-    """How a derived root changes with its sources: the derivative, in its own gradient, of the gradient."""
+    """Push tangents of the sources forward to a derived root, by differentiating the pullback in its argument."""
     assert root.value is not None
     own = torch.zeros_like(root.value, requires_grad=True)
     leaves = [source.leaf for source in root.sources]

@@ -1,8 +1,9 @@
-"""A function of parameters with a value for each sample, linearised: fast where rules know how, else row by row.
+"""Linearisation of a function of parameters with one value per sample: by rules where possible, else row by row.
 
-Whatever the rules do not know is found out and computed the slow way, never left out:
-- a use that no rule has seen gives autograd a gradient of the parameter itself, where there should be none;
-- rows given to the wrong samples show in a sum over samples with random weights, compared once for a pattern of uses.
+Uses of a parameter that the rules do not cover are detected, and computed row by row:
+- a use without a rule leaves autograd a gradient of the parameter itself, where there should be none;
+- rows assigned to the wrong samples change a sum over samples with random weights, which is compared once per pattern
+  of uses.
 """
 
 from __future__ import annotations
@@ -22,19 +23,19 @@ from dudx.gradients.rewind import Rewind
 #: One tensor (B, 1) or (B,), or one for each equation.
 Function = Callable[[], Tensor | tuple[Tensor, ...]]
 
-#: How many roundings a sum over samples may be off, before rows are taken to be given to the wrong ones.
+#: Rounding errors by which a sum over samples may differ before its rows count as assigned to wrong samples.
 _ROUNDINGS = 1e4
-#: Rows of a Jacobian that are computed at once the slow way.
+#: Rows of a Jacobian per batched backward pass, where rules do not apply.
 _AT_ONCE = 64
 
 
 @dataclass
 class Findings:
-    """What earlier linearisations of the same function have found out."""
+    """Findings about the parameters of one function, kept between linearisations."""
 
-    #: Parameters, by number, that need the slow way.
+    #: Numbers of the parameters that are computed row by row.
     slow: set[int] = field(default_factory=set)
-    #: Patterns of uses whose rows are known to be given to the right samples.
+    #: Patterns of uses whose rows are known to be assigned to the right samples.
     right: set[tuple] = field(default_factory=set)
 
 
@@ -51,12 +52,12 @@ def linearized(
     """The values (N,) and the Jacobian (N, P) of a function, equation after equation.
 
     Args:
-        function: computes them anew at each call, with the same random numbers after `rewind`.
+        function: computes the values at each call, with equal random numbers after `rewind`.
         parameters: leaves that require gradients.
-        samples: how many values each equation has.
-        rewind: puts random numbers back.
+        samples: the number of values per equation.
+        rewind: restores the state of random generators.
         constants: tensors that do not depend on the samples.
-        findings: kept between calls, it saves the search for what needs the slow way.
+        findings: kept between calls, they save the search for parameters without rules.
         dtype: of the Jacobian; that of the values unless given.
     """
     findings = Findings() if findings is None else findings
@@ -72,7 +73,7 @@ def linearized(
 
 
 class _Attempt:
-    """The function recorded once, with some of the parameters left to the slow way."""
+    """One recording of the function, in which some of the parameters are left to be computed row by row."""
 
     def __init__(
         self,
@@ -91,7 +92,7 @@ class _Attempt:
             with self.recorder:
                 self.equations = self._checked(function())
         except RuntimeError:
-            # What the recorder puts in a parameter's place may not be written into, for one; without it all is as ever.
+            # The function may write into a parameter, for example, which the recorder's replacement does not allow.
             if not tracked:
                 raise
             self.failed = True
@@ -108,7 +109,7 @@ class _Attempt:
         return torch.cat([equation.detach() for equation in self.equations])
 
     def unknown_uses(self) -> set[int]:
-        """The parameters, by number, that the rules do not get right."""
+        """Numbers of the parameters that the rules do not cover, or not correctly."""
         if self.failed:
             return set(range(len(self.all))) - self.findings.slow
         self.found: list[dict[Root, Rows]] = []
@@ -127,7 +128,7 @@ class _Attempt:
         return {self.numbers[parameter] for root in wrong for parameter in root.parameters()}
 
     def _one_backward_pass(self, equation: Tensor, retain: bool) -> tuple[dict[Root, Rows], set[Root]]:
-        """Each sample's gradients, and the roots that were used beside the rules."""
+        """Each sample's gradients, and the roots that have uses without a rule."""
         record, roots = self.recorder.record, self.recorder.roots
         record.factors, record.keeping = [], True
         try:
@@ -147,7 +148,7 @@ class _Attempt:
         return torch.autograd.grad(equation, leaves, weights, retain_graph=retain, allow_unused=True)
 
     def _given_to_others(self, equation: Tensor, rows: dict[Root, Rows]) -> set[Root]:
-        """The roots whose rows, summed with random weights, are not what autograd finds for such a sum."""
+        """The roots whose rows, summed with random weights, differ from the gradient of that sum by autograd."""
         record, roots = self.recorder.record, self.recorder.roots
         numbers = torch.Generator("cpu").manual_seed(self.samples)
         v = (0.5 + torch.rand(self.samples, generator=numbers, dtype=torch.float64, device="cpu")).to(equation)
@@ -158,7 +159,7 @@ class _Attempt:
             record.summing = False
         of_taps, of_roots = gradients[: len(record.taps)], gradients[len(record.taps) :]
         true = {root: torch.zeros_like(root.leaf) if g is None else g for root, g in zip(roots, of_roots, strict=True)}
-        # What the sums are made of: where differences cancel, rounding is still that of their parts.
+        # Sizes of the summands: where they cancel, rounding errors are still relative to them.
         sizes = dict.fromkeys(roots, 0.0)
         for tap, gradient in zip(record.taps, of_taps, strict=True):
             if gradient is not None:
@@ -195,7 +196,7 @@ class _Attempt:
 
 
 def row_by_row(values: Tensor, leaves: Sequence[Tensor]) -> list[Tensor]:
-    """The gradients (B, size) of values (B,) in each leaf: as many backward passes, some of them at once."""
+    """The gradients (B, size) of values (B,) in each leaf, by one backward pass per row in batches."""
     blocks = [values.new_zeros(len(values), leaf.numel()) for leaf in leaves]
     if not leaves or not values.requires_grad:
         return blocks
@@ -210,6 +211,6 @@ def row_by_row(values: Tensor, leaves: Sequence[Tensor]) -> list[Tensor]:
 def _chosen_rows(values: Tensor, leaves: Sequence[Tensor], chosen: Tensor) -> Sequence[Tensor | None]:
     try:
         return torch.autograd.grad(values, leaves, chosen, retain_graph=True, allow_unused=True, is_grads_batched=True)
-    except RuntimeError:  # something in the graph that cannot be done for several rows at once
+    except RuntimeError:  # the graph has a function without a batching rule
         each = [torch.autograd.grad(values, leaves, row, retain_graph=True, allow_unused=True) for row in chosen]
         return [None if column[0] is None else torch.stack(column) for column in zip(*each, strict=True)]

@@ -1,8 +1,8 @@
-"""While a function of samples is computed, note where parameters enter; its backward pass then tells samples apart.
+"""Recorder of the uses of parameters in a function of samples, so that its backward pass keeps samples apart.
 
 A sample's gradient of a parameter is lost where autograd sums over rows. Here every known use of a parameter is
-replaced by one that keeps the rows: a product with a weight matrix by `WeightProduct`, which notes what went in and
-which gradient came back; an elementwise use by a *tap*, a leaf of its own for every row. What is computed from
+replaced by one that keeps the rows: a product with a weight matrix by `WeightProduct`, which keeps its
+input and gradient; an elementwise use by a *tap*, a leaf of its own for every row. What is computed from
 parameters alone (W.T, a third of W, exp of a logarithm) becomes a *root* of its own, and its gradients are carried on
 to the parameters afterwards. A use that no rule knows stays as it is, and autograd then returns a gradient for the root
 itself, by which it is noticed.
@@ -31,7 +31,7 @@ RULES: dict[object, Callable[..., Any]] = {}
 
 @dataclass(eq=False)
 class Root:
-    """A parameter, or what is computed from parameters alone; `leaf` is what the function under record gets to see."""
+    """A parameter, or a value computed from parameters alone; the recorded function is given `leaf` in its place."""
 
     number: int
     leaf: Tensor
@@ -40,13 +40,13 @@ class Root:
     sources: tuple[Root, ...] = ()
 
     def parameters(self) -> set[Root]:
-        """The parameters it is made of."""
+        """The parameters that the root is computed from."""
         return {self} if self.value is None else set().union(*(source.parameters() for source in self.sources))
 
 
 @dataclass(eq=False)
 class Tap:
-    """A root repeated for every row of an elementwise use; `axis` is that of the samples."""
+    """A root repeated for each row of an elementwise use; `axis` is the axis of the samples."""
 
     root: Root
     leaf: Tensor
@@ -55,7 +55,7 @@ class Tap:
 
 @dataclass(eq=False)
 class Factors:
-    """What a product with a weight left behind: gradients and inputs whose outer products are the weight's gradient."""
+    """Gradients and inputs of a product with a weight, whose outer products are the weight's gradient."""
 
     root: Root
     gradient: Tensor
@@ -65,7 +65,7 @@ class Factors:
 
 @dataclass(eq=False)
 class Record:
-    """What one backward pass finds; `keeping` says whether products keep factors, or weights get ordinary gradients."""
+    """Results of one backward pass; products store factors while `keeping`, and ordinary gradients while `summing`."""
 
     taps: list[Tap] = field(default_factory=list)
     factors: list[Factors] = field(default_factory=list)
@@ -74,7 +74,7 @@ class Record:
 
 
 class WeightProduct(Function):
-    """x Wᵀ, or with `transposed` x W, for any number of leading axes; differentiable as often as one likes."""
+    """x Wᵀ, or with `transposed` x W, for any number of leading axes; differentiable any number of times."""
 
     @staticmethod
     def forward(
@@ -90,7 +90,7 @@ class WeightProduct(Function):
         x, weight = ctx.saved_tensors
         recorder: RowRecorder = ctx.recorder
         record, back, of_weight = recorder.record, None, None
-        with recorder.looking_away():
+        with recorder.suspended():
             gradient, entered = (x, g) if ctx.transposed else (g, x)
             if record.keeping:
                 record.factors.append(Factors(ctx.root, gradient.detach(), entered.detach(), ctx.axis))
@@ -105,11 +105,11 @@ class WeightProduct(Function):
 
 
 class RowRecorder(TorchFunctionMode):
-    """Replaces the uses of some parameters, in a function of `samples` samples, by uses that keep the rows apart.
+    """Replace the uses of some parameters, in a function of `samples` samples, by uses that keep the rows apart.
 
     Args:
-        parameters: those to look for.
-        samples: how many samples there are; rows of (…, streams or stencil nodes × samples, …) belong to the samples
+        parameters: the parameters whose uses are replaced.
+        samples: the number of samples; rows of (…, streams or stencil nodes × samples, …) belong to the samples
             in turn.
         constants: tensors known not to depend on the samples, such as a network's buffers.
     """
@@ -119,7 +119,7 @@ class RowRecorder(TorchFunctionMode):
         self.samples = samples
         self.record = Record()
         self.roots: list[Root] = []
-        #: Which rule was applied to which root, and where it found the samples: two equal traces are attributed alike.
+        #: The rule, the root and the axis of samples of each use; equal traces assign rows to samples equally.
         self.trace: list[tuple[Any, ...]] = []
         self._by_id: dict[int, Root] = {}
         self._constants = {id(constant): constant for constant in constants}
@@ -134,8 +134,8 @@ class RowRecorder(TorchFunctionMode):
         return root
 
     @contextlib.contextmanager
-    def looking_away(self) -> Iterator[None]:
-        """For what is computed on behalf of the recorder itself."""
+    def suspended(self) -> Iterator[None]:
+        """Suspend recording, for computations of the recorder itself."""
         self._away += 1
         try:
             yield
@@ -145,15 +145,15 @@ class RowRecorder(TorchFunctionMode):
     # -- what rules need -----------------------------------------------------------------------------------------
 
     def root(self, value: object) -> Root | None:
-        """The root that a tensor is, if it is one."""
+        """The root of a tensor, or None."""
         return self._by_id.get(id(value))
 
     def sample_axis(self, shape: Sequence[int], excluded: Sequence[int] = ()) -> int | None:
-        """The axis along which samples lie: as long as there are samples, or else a multiple of that.
+        """The axis of the samples: one whose length is the number of samples, or else a multiple of it.
 
-        A guess that may be wrong where lengths happen to agree; whoever uses it compares sums afterwards.
+        The axis may be wrong where lengths agree by chance; the linearisation detects this by comparing sums.
         """
-        # The last axis is that of features, unless there is no other.
+        # The last axis holds features, unless it is the only one.
         for axes in (range(len(shape) - 1), range(len(shape))):
             for fits in (lambda n: n == self.samples, lambda n: n and n % self.samples == 0):
                 found = [axis for axis in axes if axis not in excluded and fits(shape[axis])]
@@ -162,7 +162,7 @@ class RowRecorder(TorchFunctionMode):
         return None
 
     def tapped(self, root: Root, shape: Sequence[int]) -> Tensor | None:
-        """The root broadcast to a shape with rows of its own; None where no samples are found in it."""
+        """The root broadcast to a shape, with a copy per row; None if the shape has no axis of samples."""
         shift = len(shape) - root.leaf.ndim
         own = [shift + axis for axis, length in enumerate(root.leaf.shape) if length > 1]
         axis = self.sample_axis(shape, own)
@@ -174,7 +174,7 @@ class RowRecorder(TorchFunctionMode):
         return leaf
 
     def _trace(self, kind: str, root: Root, shape: Sequence[int], axis: int) -> None:
-        """Note a use in a way that is the same for any number of samples."""
+        """Add a use to the trace, independent of the number of samples."""
         others = tuple(length for number, length in enumerate(shape) if number != axis)
         self.trace.append((kind, root.number, axis, shape[axis] // self.samples, others))
 
@@ -186,7 +186,7 @@ class RowRecorder(TorchFunctionMode):
         return leaf
 
     def product(self, x: Tensor, root: Root) -> Tensor | None:
-        """X Wᵀ for a matrix; None where no samples are found in x."""
+        """Compute x Wᵀ for a matrix; None if x has no axis of samples."""
         axis = self.sample_axis(x.shape[:-1])
         if axis is None:
             return None
@@ -195,18 +195,18 @@ class RowRecorder(TorchFunctionMode):
         return out
 
     def seen(self, function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
-        """A function called so that this recorder looks on, from within a rule."""
+        """Call a function from within a rule, with recording."""
         with self:
             return function(*args, **kwargs)
 
-    # -- the look at every torch function ------------------------------------------------------------------------
+    # -- dispatch of torch functions ------------------------------------------------------------------------------
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
         given = flattened((args, kwargs))
-        # Jets and fields stand for tensors, and know themselves what a torch function does to them.
+        # Jets and fields stand for tensors and implement torch functions themselves.
         stand_in = next((leaf for leaf in given if not isinstance(leaf, Tensor) and _overrides(leaf)), None)
-        # Inside of vmap rows are hidden, and without gradients there is nothing to record.
+        # Inside vmap rows are hidden, and without gradients there is nothing to record.
         if (
             self._away
             or not any(id(leaf) in self._by_id for leaf in given)
@@ -218,14 +218,14 @@ class RowRecorder(TorchFunctionMode):
         result = NotImplemented if rule is None else rule(self, func, args, kwargs)
         if result is not NotImplemented:
             return result
-        if stand_in is not None:  # it calls torch functions on tensors: look on, with jets as long as their values
+        if stand_in is not None:  # it calls torch functions on tensors, which are recorded
             return self.seen(stand_in.__torch_function__, func, types, spread(args), spread(kwargs))
         if self._from_parameters_alone(args, kwargs):
             return self._derived(func, args, kwargs)
         return func(*args, **kwargs)
 
     def _from_parameters_alone(self, args: Any, kwargs: Any) -> bool:
-        """Whether nothing among the arguments depends on the samples: what does is a multiple of them in size."""
+        """True if no argument depends on the samples; one that does has a multiple of their number of entries."""
         for leaf in flattened((args, kwargs)):
             known = not isinstance(leaf, Tensor) or id(leaf) in self._by_id or id(leaf) in self._constants
             if not known and (leaf.requires_grad or leaf.numel() % self.samples == 0):
@@ -252,7 +252,7 @@ def _overrides(value: object) -> bool:
 
 
 def spread(value: Any) -> Any:
-    """The arguments with jets whose streams, even where they are the same at all points, have a row for each."""
+    """The arguments with all streams of jets expanded to one row per point."""
     if isinstance(value, Jet):
         return Jet(value.layout, value.value, *(part.expand(len(part), *value.shape) for part in value.parts))
     if type(value) in (tuple, list):

@@ -1,4 +1,4 @@
-"""What a recorder does where a parameter meets the samples: a rule for each kind of use; layers are made of these."""
+"""Rules of the recorder: one for each kind of use of a parameter; layers are composed of these."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def layer_with_name(*functions: object) -> Callable[[Callable[..., Any]], Callab
 
 @layer(F.linear)
 def linear(recorder: RowRecorder, x: Any, weight: Any, bias: Any = None) -> Any:
-    """A product and a sum, x Wᵀ + b, for one of them or both."""
+    """Linear layer x Wᵀ + b, with the weight, the bias or both recorded."""
     root = recorder.root(weight)
     if isinstance(x, Jet) or recorder.root(x) is not None or (root is not None and weight.ndim != 2):
         return NotImplemented
@@ -65,7 +65,7 @@ def linear(recorder: RowRecorder, x: Any, weight: Any, bias: Any = None) -> Any:
 
 @layer(torch.matmul, torch.mm, Tensor.matmul, Tensor.mm, Tensor.__matmul__)
 def matmul(recorder: RowRecorder, a: Any, b: Any) -> Any:
-    """A matrix from either side, as a linear layer."""
+    """Product with a weight on either side, as a linear layer."""
     left, right = recorder.root(a), recorder.root(b)
     if (left is None) == (right is None) or min(a.ndim, b.ndim) < 2:
         return NotImplemented
@@ -79,7 +79,7 @@ rule(Tensor.__rmatmul__)(lambda recorder, function, args, kwargs: matmul(recorde
 
 @layer(torch.addmm, Tensor.addmm)
 def addmm(recorder: RowRecorder, c: Any, a: Any, b: Any, *, beta: float = 1, alpha: float = 1) -> Any:
-    """A sum and a product."""
+    """Sum of a tensor and a product of matrices."""
     return recorder.seen(lambda: torch.add(beta * c, alpha * torch.matmul(a, b)))
 
 
@@ -87,7 +87,7 @@ def addmm(recorder: RowRecorder, c: Any, a: Any, b: Any, *, beta: float = 1, alp
 
 
 def elementwise(recorder: RowRecorder, function: Any, args: Any, kwargs: Any) -> Any:
-    """Every root among the arguments repeated for each row of the result, in which samples must be found."""
+    """Elementwise function: each root is repeated for each row of the result, which must have an axis of samples."""
     values = [*args, *kwargs.values()]
     if any(isinstance(value, Jet) for value in values) or (_in_place(function) and recorder.root(args[0])):
         return NotImplemented
@@ -130,7 +130,7 @@ rule(torch.subtract, torch.multiply, torch.divide, torch.true_divide)(elementwis
 
 @rule(Tensor.expand, Tensor.expand_as, torch.broadcast_to, Tensor.broadcast_to)
 def expand(recorder: RowRecorder, function: Any, args: Any, kwargs: Any) -> Any:
-    """A parameter repeated for the samples, as a token that all of them see."""
+    """Parameter repeated for the samples, such as a token."""
     root = recorder.root(args[0])
     if root is None:
         return NotImplemented
@@ -160,7 +160,7 @@ def layer_norm(
     recorder: RowRecorder, x: Any, normalized_shape: Any, weight: Any = None, bias: Any = None, eps: float = 1e-5,
     cudnn_enabled: bool = True,
 ) -> Any:  # fmt: skip
-    """Normalised without parameters, then scaled and shifted."""
+    """Layer norm: normalisation without parameters, then scale and shift."""
     if isinstance(x, Jet):
         return NotImplemented
     return _affine(recorder, F.layer_norm(x, normalized_shape, None, None, eps), weight, bias)
@@ -190,7 +190,7 @@ def batch_norm(
     recorder: RowRecorder, x: Any, mean: Any, var: Any, weight: Any = None, bias: Any = None, training: bool = False,
     momentum: float = 0.1, eps: float = 1e-5,
 ) -> Any:  # fmt: skip
-    """In evaluation mode, a fixed normalisation; in training mode networks are refused before."""
+    """Batch norm in evaluation mode, a fixed normalisation; networks in training mode are refused earlier."""
     if isinstance(x, Jet):
         return NotImplemented
     return _by_channel(recorder, F.batch_norm(x, mean, var, None, None, training, momentum, eps), weight, bias)
@@ -207,7 +207,7 @@ def torch_batch_norm(
 
 @layer(F.multi_head_attention_forward)
 def attention(recorder: RowRecorder, *args: Any, **kwargs: Any) -> Any:
-    """Projections as linear layers, and what is between them without parameters."""
+    """Attention: projections are linear layers, and the rest has no parameters."""
     if any(isinstance(value, Jet) for value in (*args, *kwargs.values())):
         return NotImplemented
     if kwargs.get("key_padding_mask") is not None or kwargs.get("attn_mask") is not None:
@@ -219,7 +219,7 @@ def attention(recorder: RowRecorder, *args: Any, **kwargs: Any) -> Any:
 
     try:
         return recorder.seen(multi_head_attention, attend, *args, **kwargs)
-    except UnsupportedError:  # what cannot be taken apart is computed as it is
+    except UnsupportedError:  # an unsupported variant has no rule
         return NotImplemented
 
 
@@ -227,7 +227,7 @@ def attention(recorder: RowRecorder, *args: Any, **kwargs: Any) -> Any:
 
 
 def per_sample(recorder: RowRecorder, function: Any, args: Any, kwargs: Any) -> Any:
-    """A layer with a copy of its parameters for each sample, which vmap makes one call (a convolution of groups)."""
+    """Layer with a copy of its parameters per sample, computed in one call by vmap (a grouped convolution)."""
     x, *others = args
     if not isinstance(x, Tensor) or recorder.root(x) is not None or x.ndim == 0 or len(x) % recorder.samples:
         return NotImplemented
@@ -255,7 +255,7 @@ rule(F.embedding)(per_sample)
 def convolution(
     recorder: RowRecorder, function: Any, x: Any, weight: Any, bias: Any = None, *args: Any, **kwargs: Any
 ) -> Any:
-    """A kernel for each sample; a bias is added like any other."""
+    """Convolution with a kernel per sample; the bias is an elementwise sum."""
     batched = x.ndim == weight.ndim
     if bias is not None and batched:
         out = recorder.seen(function, x, weight, None, *args, **kwargs)
@@ -265,6 +265,6 @@ def convolution(
     if not batched:
         return NotImplemented
     value = recorder.seen(function, x.value, weight, None, *args, **kwargs)
-    # Streams and samples in one axis, as nodes of a stencil would be.
+    # Streams and samples share one axis, as nodes of a stencil do.
     streams = recorder.seen(function, x.full().flatten(0, 1), weight, None, *args, **kwargs)
     return Jet(x.layout, value, streams.unflatten(0, (x.layout.streams, -1)))

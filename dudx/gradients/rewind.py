@@ -10,7 +10,7 @@ from dudx.engines.interface import Engine
 
 
 class Rewind:
-    """Remembers the state of generators, and puts it back as often as one likes."""
+    """Save the state of random generators, and restore it at each call."""
 
     def __init__(self, generators: Iterable[torch.Generator]):
         distinct = {id(generator): generator for generator in generators}
@@ -22,7 +22,7 @@ class Rewind:
 
 
 def generators_of(engine: Engine | None, device: torch.device) -> list[torch.Generator]:
-    """What an engine, or the network's own layers, draw their random numbers from."""
+    """The random generators of an engine and of the network's layers."""
     found = [torch.default_generator]
     if device.type in ("cuda", "xpu"):
         module = torch.get_device_module(device)

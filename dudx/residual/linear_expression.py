@@ -1,4 +1,4 @@
-"""Linear combinations of derivatives of a network's outputs: what is still an operator in an expression."""
+"""Linear combinations of derivatives of a network's outputs: the symbolic part of an expression."""
 
 from __future__ import annotations
 
@@ -11,24 +11,24 @@ from dudx.operators import Directional, Operator, Partial
 #: The terms of each output with coefficients: slots and orders of directions, axes and Laplacians of partials.
 Shape = tuple[tuple[int, tuple], ...]
 
-#: A residual that reads a number which changes at each call would else be remembered in all its forms.
+#: Expressions kept at most; a residual that reads a number which changes at each call makes new ones forever.
 _REMEMBERED = 256
 
 
 class Linear:
-    """A linear combination of derivatives of the outputs, which remembers what was made of it.
+    """A linear combination of derivatives of the outputs, which keeps the expressions derived from it.
 
-    A residual is called again and again and makes the same expressions each time: the second time they are looked up,
-    and known again by being the same object.
+    A residual makes equal expressions at each call: from the second call on they are looked up, and compared by
+    identity.
     """
 
     def __init__(self, operators: Mapping[int, Operator]):
         self.operators = {output: operator for output, operator in operators.items() if operator.terms}
-        #: What was made of this before, by the way it was made. Whoever makes something looks here first.
+        #: Expressions derived from this one, by operation; looked up before a new one is made.
         self.known: dict[object, Linear] = {}
 
     def remember(self, key: object, made: Linear) -> Linear:
-        # torch.compile shall not have to guard all of it.
+        # Kept out of the compiled graph, so that torch.compile adds no guards for it.
         if torch.compiler.is_compiling():
             return made
         if len(self.known) >= _REMEMBERED:

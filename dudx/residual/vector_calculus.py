@@ -1,4 +1,4 @@
-"""Gradient, divergence, curl and advection of fields, as they are written on paper."""
+"""Gradient, divergence, curl and advection of fields."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def grad(u: Field, *names: str) -> tuple[Field, ...]:
 
 
 def div(flux: Sequence[Any], *names: str) -> Field:
-    """The sum of the derivatives of each component along its own input: those named, or all of them in order.
+    """The divergence: the sum of each component's derivative along its input, the named inputs or all in order.
 
     Example:
         >>> law = dudx.Residual(lambda u, x: dudx.div([(1 + x * x) * u.x, u.y], "x", "y"), inputs=("x", "y"))
@@ -35,7 +35,7 @@ def div(flux: Sequence[Any], *names: str) -> Field:
 
 
 def curl(v: Sequence[Any], *names: str) -> Field | tuple[Field, Field, Field]:
-    """The curl of two components, a number, or of three, a vector; along the named inputs, or all of them.
+    """The curl of two components (one field) or of three (a tuple), along the named inputs or all of them.
 
     Example:
         >>> vorticity = dudx.Residual(lambda u, v: dudx.curl((u, v)), inputs=("x", "y"))
@@ -53,7 +53,7 @@ def curl(v: Sequence[Any], *names: str) -> Field | tuple[Field, Field, Field]:
 
 
 def advection(v: Sequence[Any], u: Field, *names: str) -> Field:
-    """What a velocity carries: the sum of v_i ∂u/∂x_i over the named inputs, or all of them.
+    """The advection of u by v: the sum of v_i ∂u/∂x_i over the named inputs, or all of them.
 
     Example:
         >>> flow = dudx.Residual(lambda u, v: (dudx.advection((u, v), u), u.x + v.y), inputs=("x", "y"))

@@ -1,6 +1,6 @@
-"""Terms that look at the network elsewhere than at the points: integrals and fractional derivatives.
+"""Integrals and fractional derivatives: terms that need the network at points other than the collocation points.
 
-Each is a sum of the network's values at some nodes, which are rows like any others, times weights known beforehand.
+Each is a weighted sum of the network's values at nodes; the weights do not depend on the network.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from dudx.residual.nonlocal_terms.quadrature import caputo_grunwald, caputo_l1, 
 
 
 class Integrals:
-    """What fields can do that looks at the network elsewhere."""
+    """Methods of fields that need the network at other points."""
 
     _values: Any
     d: Any
@@ -41,10 +41,10 @@ class Integrals:
     def caputo(
         self, name: str, alpha: float, start: float = 0.0, nodes: int = 64, method: str = "l1", grading: float = 1.0
     ) -> Any:
-        """The Caputo derivative of the order alpha along an input, from `start` on.
+        """The Caputo derivative of order alpha along an input, starting at `start`.
 
-        `method="l1"` is off by the power 2 - alpha (to the next whole number) of 1 / nodes, `"grunwald"` by the first;
-        with `grading=(2 - alpha) / alpha` nodes crowd at the start, for solutions that begin like t^alpha.
+        With `method="l1"` the error is of order 2 - (alpha mod 1) in 1 / nodes, with `"grunwald"` of order one.
+        `grading=(2 - alpha) / alpha` refines the nodes towards the start, for solutions that begin like t^alpha.
         """
         errors.one_of(method, ("l1", "grunwald"), "method")
         whole, part = divmod(_order(alpha), 1)
@@ -73,7 +73,7 @@ class Integrals:
 
 
 def _caputo(field: Any, name: str, alpha: float, start: float, nodes: int, method: str, grading: float) -> Any:
-    """The Caputo derivative of an expression, of an order that is no whole number between 0 and 1."""
+    """The Caputo derivative of an expression, 0 < alpha < 1."""
     axis, x = field._axis(name), field._values.like
     if method == "l1":
         places, weights = caputo_l1(alpha, nodes, grading)
@@ -84,13 +84,13 @@ def _caputo(field: Any, name: str, alpha: float, start: float, nodes: int, metho
     span = x[:, axis] - start
     _refuse(span < 0, f"The Caputo derivative begins at {name} = {start:g}", "begin earlier, by start=")
     rows = _moved(x, axis, start + span * _tensor(places, x).unsqueeze(1))
-    # At the start itself it is zero for every function with a derivative there.
+    # At the start it is zero for every function that is differentiable there.
     scale = torch.where(span > 0, span.clamp(min=torch.finfo(x.dtype).tiny) ** -alpha, torch.zeros_like(span))
     return _summed(_tensor(weights, x), _values_at(field, rows)) * scale.unsqueeze(1)
 
 
 def _fractional_laplacian(field: Any, name: str, alpha: float, within: tuple[float, float], nodes: int) -> Any:
-    """(-∂²)^(α/2) along one input of what is zero outside of an interval."""
+    """(-∂²)^(α/2) along one input of a function that is zero outside an interval."""
     axis, x = field._axis(name), field._values.like
     low, high = within
     at = x[:, axis]
@@ -100,7 +100,7 @@ def _fractional_laplacian(field: Any, name: str, alpha: float, within: tuple[flo
     for sign, room in ((1.0, at - low), (-1.0, high - at)):
         step = room / nodes
         places = at + sign * offsets.unsqueeze(1) * step
-        # Beyond the other wall it is zero, whatever the network says there; rounding must not lead over this one.
+        # Beyond the far wall the function is zero, whatever the network returns; rounding must not cross the near wall.
         inside = ((places < high) if sign == 1 else (places > low)).unsqueeze(2)
         u = _values_at(field, _moved(x, axis, places.clamp(low, high)))
         total = total + _summed(weights, torch.where(inside, u, torch.zeros_like(u))) * (step**-alpha).unsqueeze(1)
@@ -114,7 +114,7 @@ def _integral(
     kernel: Callable[..., Any] | None,
     of: Callable[[Tensor], Tensor] | None,
 ) -> Any:
-    """The integral over a box of one or several inputs, the others as they are at the point."""
+    """The integral over a box in one or several inputs; the other inputs keep the values of the point."""
     inputs, x = field._values.inputs, field._values.like
     if not isinstance(bounds, Mapping) or not bounds:
         raise InputError(f'An integral has bounds by the names of inputs, {{"{inputs[0]}": (0, 1)}}; got {bounds!r}.')
@@ -130,7 +130,7 @@ def _integral(
     shares = np.ones(1)
     for _ in axes:
         shares = np.outer(shares, weight).ravel()
-    # Over all inputs, and between numbers, it is the same at every point, and is computed once.
+    # Over all inputs and between numbers the integral is equal at all points, and is computed once.
     rows = (x[:1].detach() if everywhere else x).expand(len(shares), -1, -1)
     size: Any = 1.0
     for axis, grid, (low, high) in zip(axes, grids, edges, strict=True):
@@ -153,7 +153,7 @@ def _integral(
 
 
 def _values_at(field: Any, rows: Tensor) -> Tensor:
-    """An expression at other points, nodes (K, B or 1, d), as (K, B or 1, columns)."""
+    """Evaluate an expression at nodes (K, B or 1, d), as (K, B or 1, columns)."""
     if isinstance(field._computed, Tensor):
         raise InputError(
             "Only sums of outputs and their derivatives, with numbers for coefficients, are known elsewhere than at "
@@ -171,14 +171,14 @@ def _values_at(field: Any, rows: Tensor) -> Tensor:
 
 
 def _pair(bounds: Any, what: str) -> tuple[Any, Any]:
-    """Where something begins and ends."""
+    """Two bounds, lower and upper."""
     if not isinstance(bounds, tuple | list) or len(bounds) != 2:
         raise InputError(f"The {what} must be a beginning and an end, (0, 1); got {bounds!r}.")
     return bounds[0], bounds[1]
 
 
 def _number(value: Any, what: str) -> float:
-    """A finite number, also one in a tensor."""
+    """A finite number, given as a number or as a tensor of one entry."""
     known = isinstance(value, numbers.Real) or (isinstance(value, Tensor) and value.numel() == 1)
     number = float(value) if known else math.nan
     if not math.isfinite(number):
@@ -200,7 +200,7 @@ def _order(alpha: object, highest: float | None = None) -> float:
 
 
 def _edge(field: Any, edge: Any, name: str) -> Any:
-    """A bound of an integral: a number, or one for each point (B,)."""
+    """A bound of an integral: a number, or one number per point (B,)."""
     if isinstance(edge, numbers.Real) and not isinstance(edge, bool):
         return float(edge)
     edge = field._known_beforehand(edge, f"bound of the integral along {name}")
@@ -210,14 +210,14 @@ def _edge(field: Any, edge: Any, name: str) -> Any:
 
 
 def _moved(x: Tensor, axis: int, places: Tensor) -> Tensor:
-    """The points with one coordinate elsewhere: (K, B, d) for places (K, B)."""
+    """The points with one coordinate replaced: (K, B, d) for coordinates (K, B)."""
     columns = list(x.expand(len(places), -1, -1).unbind(2))
     columns[axis] = places
     return torch.stack(columns, dim=2)
 
 
 def _summed(weights: Tensor, values: Tensor) -> Tensor:
-    """(K,) and (K, B, columns) to (B, columns)."""
+    """The weighted sum over nodes: (K,) and (K, B, columns) to (B, columns)."""
     return torch.tensordot(weights.to(values.dtype), values, 1)
 
 

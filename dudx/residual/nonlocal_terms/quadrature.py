@@ -1,4 +1,4 @@
-"""Nodes and weights of integrals and fractional derivatives on the unit interval, with no torch and no network."""
+"""Nodes and weights of integrals and fractional derivatives on the unit interval."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def grunwald(alpha: float, count: int) -> np.ndarray:
 
 @lru_cache(maxsize=64)
 def caputo_l1(alpha: float, count: int, grading: float) -> Rule:
-    """Weights of the Caputo derivative at 1, 0 < α < 1, of what is piecewise linear on the mesh (k / count)^grading.
+    """Weights of the Caputo derivative at 1, 0 < α < 1, of piecewise linear functions on the mesh (k / count)^grading.
 
     The error is of the order 2 - α in 1 / count for a smooth function, and for one that begins like t^α on a mesh
     graded by (2 - α) / α (Stynes et al. 2017).

@@ -1,4 +1,4 @@
-"""Convective terms that look to where the flow comes from."""
+"""Upwind derivatives, for convective terms."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from dudx.residual.linear_expression import NO_DERIVATIVES
 
 
 class Upwinding:
-    """What fields can do that depends on which way a flow goes."""
+    """Methods of fields that depend on the direction of a flow."""
 
     _values: Any
     _linear: Any
@@ -26,10 +26,10 @@ class Upwinding:
     def upwind(self, name: str, by: Any) -> Any:
         """The first derivative along an input, from the side that the flow `by` comes from: `u * u.upwind("x", by=u)`.
 
-        Where `by` is positive a difference looks back along the input, elsewhere ahead. `CAN` takes its second-order
-        upwind scheme then and `FD`, `EFD`, `SFD` one-sided differences of their accuracy. The derivative of an exact
-        engine does not look anywhere: with `AD` and `Taylor` this is `u.x`. Other engines that approximate refuse it.
-        `by` is a field, a tensor with a number for each point or a number; the choice itself has no gradient.
+        The difference is a backward one where `by` is positive, and a forward one otherwise. `CAN` uses its
+        second-order upwind scheme; `FD`, `EFD` and `SFD` use one-sided differences of their accuracy. With an exact
+        engine such as `AD` or `Taylor` this is `u.x`. Other engines that approximate refuse it. `by` is a field, a
+        number, or a tensor with one number per point; the choice itself has no gradient.
         """
         axis = self._axis(name)
         plain = not isinstance(self._computed, Tensor) and self._linear.operators
@@ -47,7 +47,7 @@ class Upwinding:
 
 
 def _flow(by: Any, like: Tensor) -> Tensor:
-    """The sign that decides, (B, 1) or one number for all points."""
+    """The flow whose sign decides the side, (B, 1) or one number for all points."""
     if isinstance(by, Upwinding):
         return by._tensor()
     if isinstance(by, numbers.Real) and not isinstance(by, bool):
