@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
+
+from torch import Tensor
 
 from dudx.errors import InputError
 
@@ -92,3 +94,12 @@ def axes_named(name: str, inputs: Sequence[str]) -> tuple[int, ...] | None:
             if rest is not None:
                 return (axis, *rest)
     return None
+
+
+def check_data(data: Mapping[str, Tensor], names: Sequence[str]) -> None:
+    """Raise an error unless there is a tensor for each name."""
+    if data.keys() != set(names):
+        raise InputError(f"The residual expects the data {sorted(names)} with each call and got {sorted(data)}.")
+    for name, values in data.items():
+        if not isinstance(values, Tensor):
+            raise InputError(f"The data {name} must be a torch tensor; got {type(values).__name__}.")

@@ -23,7 +23,7 @@ from dudx.network.ensemble import Ensemble
 from dudx.network.model_checks import Model
 from dudx.operators import Operator
 from dudx.residual.compilation import CompiledEvaluation
-from dudx.residual.derivative_names import data_names, input_names
+from dudx.residual.derivative_names import check_data, data_names, input_names
 from dudx.residual.ensembles import EnsembleEvaluation
 from dudx.residual.field import Field
 from dudx.residual.field_function import FieldFunction, one_column
@@ -235,12 +235,3 @@ class Residual(Generic[Result]):
         data = f", data={self.data}" if self.data else ""
         compiled = ", compile=True" if self._compiled is not None else ""
         return f"Residual({name}({', '.join(self.outputs)}), inputs={self.inputs}{data}{compiled})"
-
-
-def check_data(data: Mapping[str, Tensor], names: Sequence[str]) -> None:
-    """Raise an error unless there is a tensor for each name."""
-    if data.keys() != set(names):
-        raise InputError(f"The residual expects the data {sorted(names)} with each call and got {sorted(data)}.")
-    for name, values in data.items():
-        if not isinstance(values, Tensor):
-            raise InputError(f"The data {name} must be a torch tensor; got {type(values).__name__}.")
