@@ -27,7 +27,7 @@ os.environ.setdefault("ONEDNN_MAX_CPU_ISA", "AVX512_CORE_BF16")
 # More threads only slow down networks as small as the ones tested here.
 torch.set_num_threads(1)
 
-# The same examples every time, and no time limit for one of them: a busy machine is no failure.
+# Repeatable examples without a time limit per example: a busy machine is no failure.
 settings.register_profile("repeatable", derandomize=True, deadline=None)
 settings.load_profile("repeatable")
 

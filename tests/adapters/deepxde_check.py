@@ -35,7 +35,7 @@ def parameters(model):
 
 
 def residuals_and_gradients(model):
-    """What the pde returns at the points inside, and the gradient of all losses."""
+    """Return the values of the pde at interior points, and the gradient of all losses."""
     pde, seen = model.data.pde, []
 
     def watched(*given):
@@ -58,7 +58,7 @@ def difference(one, other):
 
 
 def compared(script, **options):
-    """Of the first step, residuals and gradients; after some steps, losses and parameters."""
+    """Compare residuals and gradients of the first step, and losses and parameters after some steps."""
     plain, model = made(script), made(script)
     with warnings.catch_warnings(record=True) as said:
         warnings.simplefilter("always")
@@ -96,7 +96,7 @@ def lbfgs():
 
 
 def saved():
-    """What is saved is restored, and predictions of the pde are those of the plain model."""
+    """Saved models are restored, and predictions of the pde equal those of the plain model."""
     model, fresh = made(scripts.burgers), made(scripts.burgers)
     faster.accelerate(model)
     model.train(iterations=3, verbose=0)

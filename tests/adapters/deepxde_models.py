@@ -33,7 +33,7 @@ def burgers(optimizer="adam", points=254):
 
 
 def burgers_with_few_conditions():
-    """So many points that those of the conditions go along with them."""
+    """Burgers' equation with few boundary points, so that they share the pass of the interior points."""
     return burgers(points=2540)
 
 

@@ -37,7 +37,7 @@ def difference(one, other):
 
 
 def residual_and_gradient(solver):
-    """Of the equation inside: its residual, and the gradient of its mean square."""
+    """Return the residual of the interior equation and the gradient of its mean square."""
     condition = solver.problem.conditions["D"]
     loss = solver._compute_condition_loss(condition, {"input": condition.input}, 0)
     gradients = torch.autograd.grad(loss.as_subclass(torch.Tensor), parameters(solver), allow_unused=True)

@@ -3,7 +3,7 @@ from running import reports
 
 #: Served by an exact engine, compiled.
 EXACT = ["burgers", "few conditions", "poisson", "euler beam", "kovasznay", "inverse", "helmholtz", "AD"]
-#: What the sentence says of scripts that run as before.
+#: Part of the warning for scripts that run as before.
 REFUSED = {
     "branching": "cannot branch on the value of a field",
     "by hand": "without dudx",

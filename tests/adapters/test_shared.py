@@ -1,4 +1,4 @@
-"""What the adapters share, which needs none of the packages they are for."""
+"""Code shared by the adapters, which needs neither DeepXDE nor PINA."""
 
 import pytest
 import torch
@@ -96,7 +96,7 @@ def test_named_fields_are_what_tensors_are(function, compile):
 
 
 def test_named_fields_stay_symbolic():
-    """So that a sum of derivatives is one operator."""
+    """A sum of derivatives is one operator."""
 
     def laplace(y):
         (u,) = y.extract("u").columns

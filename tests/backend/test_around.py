@@ -12,7 +12,7 @@ from dudx import D, Residual, evaluate
 
 ENGINES = {"Taylor": dudx.Taylor(), "FD": dudx.FD(1e-2), "AD": dudx.AD(), "SFD": dudx.SFD((1e-2, 1e-2))}
 HEAT = Residual(lambda u: u.t - u.xx, ("x", "t"))
-#: What a step of a user's own may do with an engine.
+#: Uses of an engine inside a user's own compiled step.
 WAYS = {
     "evaluate": lambda model, x, engine: evaluate(model, x, D(0, 0), engine).square().mean(),
     "residual": lambda model, x, engine: HEAT(model, x, engine).square().mean(),

@@ -19,7 +19,7 @@ pytestmark = pytest.mark.skipif(not torch.backends.mkldnn.is_available(), reason
 
 
 def counted(function: Callable[..., Tensor], *tensors: Tensor) -> int:
-    """How many products of a function become oneDNN's; what the graph computes stays."""
+    """Return the number of products that become oneDNN's; check that the results are unchanged."""
     made = make_fx(function, tracing_mode="fake")(*tensors)
     before = made(*tensors)
     rewrite(made.graph)

@@ -79,7 +79,7 @@ def test_exact_to_rounding(name, engine, dtype, tolerance):
 
 @pytest.mark.parametrize("name", ["2 batch norms", "4 batch norms", "2 attentions"])
 def test_what_an_approximation_leaves_out(name):
-    """So that the test above is about something; and that the default leaves nothing out."""
+    """The approximation has an error, so the test above is meaningful; the default has none."""
     model, x = made(name)
     ways = ({"approximate": True}, {"exact": True}, {})
     first_hand, exact, default = (evaluate(isolate(model, x, **way), x, [D(0)], AD())[0].detach() for way in ways)

@@ -192,7 +192,7 @@ def test_a_network_that_takes_a_result_over_the_batch_for_one_number_is_refused(
 
 
 def test_a_number_taken_out_of_the_graph_has_lost_its_derivative():
-    """Of x · mean(x), where the mean is a number of Python's, no engine but differences knows how it moves."""
+    """In x · mean(x) with the mean as a Python number, only differences see the mean change."""
     x = torch.rand(8, 2, dtype=torch.float64)
     isolated = isolate(lambda x: x * float(x.mean()), x)
     for engine in (AD(), PerSampleAD(method="loop")):

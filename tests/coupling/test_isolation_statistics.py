@@ -93,5 +93,5 @@ def test_half_precision_computes_statistics_in_single_precision():
     wide = isolate(copy.deepcopy(model).float(), x.float())
     ours = isolate(model, x)(x + 3)
     assert ours.dtype == torch.bfloat16
-    # One rounding to bfloat16 of outputs up to 6.
+    # Rounding of outputs up to 6 to bfloat16.
     assert (ours.float() - wide((x + 3).float())).abs().max() < 6 * torch.finfo(torch.bfloat16).eps

@@ -1,4 +1,4 @@
-"""Which way an isolated network takes: all samples in one pass only where that is exact, and said in words."""
+"""Method of isolation: all samples in one pass only if that is exact; the repr names the method."""
 
 from __future__ import annotations
 

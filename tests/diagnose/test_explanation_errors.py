@@ -33,7 +33,7 @@ def test_the_errors_are_those_of_the_idiom():
 
 
 def test_known_errors():
-    """Of x minus the mean the idiom finds no derivative at all; of a neighbour's value one where there is none."""
+    """For x minus the mean the idiom returns zero; for a neighbour's value, a derivative that does not exist."""
     found = explain(lambda x: x - x.mean(0), points(24, 1))
     assert (found.gradient.median, found.gradient.largest) == pytest.approx((1, 1))
     found = explain(lambda x: x.roll(1, 0), points(24, 1))

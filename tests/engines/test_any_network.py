@@ -171,7 +171,7 @@ INSIDE: dict[str, Callable[[Tensor], Tensor]] = {
 }
 
 
-#: What AD cannot do itself.
+#: References for networks that AD cannot differentiate.
 TWINS: dict[str, Callable[[Tensor], Tensor]] = {"reentrant checkpoint": lambda h: torch.tanh(h) ** 2}
 
 

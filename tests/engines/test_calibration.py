@@ -123,7 +123,7 @@ def test_the_curve_falls_as_rounding_and_rises_as_truncation(order):
 
 def test_the_estimated_curve_lies_near_the_exact_one():
     exact, estimated = calibration(FP32, 1, count=256), calibration(FP32, 1, "differences", count=256)
-    # Where the error is purely rounding or purely truncation the estimate is off by its assumptions only.
+    # For pure rounding or pure truncation the estimate is off only by its assumptions.
     assert np.abs(np.log(estimated.rmse / exact.rmse)).max() < math.log(3)
 
 

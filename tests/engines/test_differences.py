@@ -154,7 +154,7 @@ def test_differences_are_one_forward_pass_with_no_row_too_many(engine, equation,
     B = 20
     x = points(B, 2)
     model = Counted(mlp())
-    # What coupling would be is tested elsewhere; its probe would be counted here.
+    # The probe for coupling would be counted here; it is tested separately.
     engine = replace(engine, coupled="ignore")
     data = {"n": vectors(x)} if equation in (neumann, robin) else {}
     Residual(equation, ("x", "t"), data=tuple(data))(model, x, engine, **data)

@@ -75,7 +75,7 @@ def network(layer):
     return nn.Sequential(nn.Linear(2, 8), layer(), nn.Tanh(), nn.Linear(8, 1)).double()
 
 
-#: What an engine cannot compute, and must say so.
+#: Layers that an engine must refuse with an error.
 UNSUPPORTED = {"PerSampleAD": {"recurrent"}}
 
 

@@ -1,4 +1,4 @@
-"""What every engine must do: closed forms, gradients, precision, devices."""
+"""Requirements on every engine: closed forms, gradients, precision, devices."""
 
 import pytest
 import torch
@@ -25,7 +25,7 @@ def test_operators_asked_for_together_are_those_asked_for_alone(engine):
     v, w = vectors(x), vectors(x).flip(0)
     together = [D(0, 1), D(), Along(v), D(2, 2, 0), Along(w, 2), Along(v, 2), Laplacian(), D(0), D(0, 1)]
     alone = [evaluate(f, x, operator, engine) for operator in together]
-    # The same sums in another order.
+    # Equal sums, in a different order of summation.
     torch.testing.assert_close(list(evaluate(f, x, together, engine)), alone, rtol=1e-12, atol=1e-12)
 
 
@@ -127,7 +127,7 @@ def test_without_grad_the_results_carry_no_graph(name):
     engine = every_engine(1e-2, 6)[name]
     attached = evaluate(model, x, [*OPERATORS, Along(vectors(x), 2)], engine)
     assert all(value.requires_grad for value in attached)
-    # The same computation with and without a graph.
+    # Equal computations, with and without a graph.
     torch.testing.assert_close(list(plain), [value.detach() for value in attached], rtol=1e-10, atol=1e-10)
     assert not x.requires_grad
 

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from dudx import AD, D, Taylor, evaluate
 from dudx.errors import UnsupportedError
 
-#: What Taylor refuses; the guide has the same list.
+#: Functions that Taylor refuses, as listed in the guide.
 UNSUPPORTED = {"torch.special.zeta(p + 2, 1.5 + w[0])"}
 
 #: Every kind of product of streams up to the third order occurs.
@@ -104,7 +104,7 @@ def results(model: nn.Module, x: Tensor, engine: Any) -> list[Tensor]:
 @pytest.mark.filterwarnings("ignore::dudx.errors.SlowRuleWarning", "ignore::UserWarning")
 def test_a_function_agrees_with_nested_autograd(expression: str) -> None:
     model = Variant(expression)
-    # What takes a whole tensor would couple several points.
+    # A function of the whole tensor would couple several points.
     x = torch.rand(1 if "[0]" in expression else 3, 2, dtype=torch.float64, generator=_generator()) * 2 - 1
     if expression in UNSUPPORTED:
         with pytest.raises(UnsupportedError):

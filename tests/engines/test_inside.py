@@ -123,7 +123,7 @@ def test_no_row_lies_outside_and_the_error_is_of_the_order_of_the_step(domain, n
     assert errors[0][0] == 0
     for coarse, fine in zip(*(row[1:] for row in errors), strict=True):
         assert fine < coarse < 0.2
-        # Of second order at each point; which points look one way changes with the step, so that 4 is not met.
+        # Second order at each point; the set of one-sided points changes with the step, so the ratio is not exactly 4.
         assert coarse / fine > 2.2
 
 
@@ -179,7 +179,7 @@ def test_parameter_gradients_agree_with_automatic_differentiation():
         loss = sum(r.square().mean() for r in residual(model, x, engine))
         gradients[name] = parameter_gradients(loss, model)
     for name in ("fd", "efd"):
-        # One-sided stencils of accuracy 4 have an error of some tens of h⁴, and h⁴ is 1e-8 here.
+        # Error of one-sided stencils of accuracy 4: some tens of h⁴, and h⁴ is 1e-8 here.
         assert (gradients[name] - gradients["ad"]).norm() < 1e-5 * gradients["ad"].norm()
 
 

@@ -47,7 +47,7 @@ class SplineLayer(nn.Module):
 
 
 class EdgeSplines(nn.Module):
-    """The same idea edge by edge with einsum and a mask, as the first implementation has it."""
+    """Splines per edge with einsum and a mask, as in the first implementation."""
 
     def __init__(self, inputs: int, outputs: int, cells: int = 4, order: int = 3):
         super().__init__()

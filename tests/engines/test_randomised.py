@@ -60,7 +60,7 @@ def test_the_estimate_of_any_operator_is_unbiased_and_knows_its_error(operator, 
 
 @pytest.mark.parametrize("own", [True, False], ids=["STDE", "random_laplacian"])
 def test_the_seed_of_the_points_may_be_that_of_the_draws(own):
-    """The same numbers twice: the axes drawn must not be those along which a point happens to lie far out."""
+    """With equal seeds the sampled axes must not correlate with the coordinates of the points."""
     x = torch.rand(400, 50, generator=torch.Generator().manual_seed(0), dtype=torch.float32).double()
     generator = torch.Generator().manual_seed(0)
     cubes = lambda x: (x**3).sum(1, keepdim=True) / 6  # noqa: E731  (whose second derivatives are the coordinates)

@@ -26,7 +26,7 @@ COMPARED: dict[str, Callable[[Tensor], Tensor]] = {
     "whole part": lambda x: x * (3 * x // 1),
     "whole part of a number by a jet": lambda x: x * (5.0 // (2 + x)),
 }
-#: The same written out, where torch does not know the derivative itself.
+#: References written out for functions whose derivative torch does not know.
 WRITTEN_OUT: dict[str, Callable[[Tensor], Tensor]] = {
     "remainder of a number by a jet": lambda x: 5.0 - (2 + x) * torch.floor(5.0 / (2 + x.detach())),
     "whole part": lambda x: x * torch.floor(3 * x.detach()),
@@ -120,7 +120,7 @@ def test_attributes_of_a_jet_are_those_of_its_value() -> None:
 
 
 def test_a_network_may_branch_on_its_values() -> None:
-    """Which way it goes is constant between jumps."""
+    """The branch is constant between jumps."""
     model = lambda x: torch.sin(x) if x[:1, :1] else -x  # noqa: E731
     for ours, exact in zip(
         *(evaluate(model, points(), [D(0), D(0, 0)], e) for e in (Taylor(coupled="ignore"), AD(coupled="ignore"))),

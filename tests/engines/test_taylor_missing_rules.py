@@ -1,4 +1,4 @@
-"""What Taylor has no rule for runs, is hinted at or refused; a rule of one's own is one decorator."""
+"""Functions without a Taylor rule run, warn or are refused; a rule of one's own is one decorator."""
 
 from __future__ import annotations
 

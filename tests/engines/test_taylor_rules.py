@@ -152,7 +152,7 @@ def powers_and_gradients(function, x, engine, parameters) -> list[Tensor]:
 
 
 def test_a_tensor_of_exponents_is_finite_at_zero() -> None:
-    """Where automatic differentiation of the same function is not, so the reference is the product written out."""
+    """Automatic differentiation is not finite there, so the reference is the product written out."""
     weight = torch.eye(2, dtype=torch.float64, requires_grad=True)
     x = torch.cat([torch.zeros(1, 2, dtype=torch.float64), points()])
     ours = powers_and_gradients(lambda x: (x @ weight) ** torch.tensor([1, 2]), x, Taylor(), [weight])

@@ -151,7 +151,7 @@ def engines_of_members(name: str) -> list[Any]:
         "Taylor": [Taylor()] * 3,
         "AD": [AD()] * 3,
         "FD": [FD(1e-3), FD(2e-3), FD(3e-3)],
-        # Of the second one both orders share their rows, so that its plan is another one.
+        # In the second one both orders share their rows, so its plan differs.
         "EFD": [dudx.EFD({1: 1e-3, 2: 1e-2}), dudx.EFD({1: 1e-2, 2: 1e-2}), dudx.EFD({1: 1e-3, 2: 2e-2})],
         "SFD": [drawing(seed) for seed in range(3)],
     }[name]

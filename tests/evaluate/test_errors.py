@@ -32,7 +32,7 @@ def test_messages_are_one_or_two_whole_sentences(attempt):
     assert len(text) < 400
 
 
-#: The same mistake, made in two places or in two ways, has the same words; no others have.
+#: Mistakes that share one message: the same mistake in two places or forms. All other messages differ.
 SAME = {
     frozenset(names)
     for names in (

@@ -52,7 +52,7 @@ def test_a_body_from_a_file_has_an_inside_and_normals(tmp_path: Path) -> None:
     x, n, _ = body.sample_boundary(300, torch.Generator().manual_seed(0), dtype=F64)
     assert float(body.signed_distance(x).abs().max()) < 1e-12
     assert torch.allclose(body.signed_distance(x - 1e-3 * n), torch.full((300,), -1e-3, dtype=F64), atol=5e-4)
-    # What the grid knows never contradicts the triangles.
+    # The grid never contradicts the triangles.
     far = 3 * torch.rand(500, 3, dtype=F64) - 1.5
     quick, exact = body.signed_distance(far), body._exact(far)
     assert torch.equal(quick < 0, exact < 0)

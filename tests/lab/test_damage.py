@@ -44,7 +44,7 @@ def test_checkpoints_that_hold_something_odd(workshop: Workshop) -> None:
 
 
 def test_every_bit_of_a_small_checkpoint_counts(tmp_path: Path) -> None:
-    """What torch reads is what was written, whichever bit is flipped: all is refused, or the tensors are the same."""
+    """A checkpoint with a flipped bit is refused, or its tensors are unchanged."""
     path = tmp_path / "checkpoint.pt"
     file_formats.write_checkpoint(path, {"w": torch.arange(4.0), "epoch": 3})
     content = path.read_bytes()

@@ -142,7 +142,7 @@ def test_functions_that_the_equation_does_not_name_are_told() -> None:
 
 
 def test_functions_count_where_the_equation_looks_at_them() -> None:
-    """Of two that meet in the middle each holds on its side, and beyond it may be anything."""
+    """Two functions that meet in the middle: each is constrained on its own side only."""
     conditions = [Dirichlet(u=0.0, on="left"), Dirichlet(v=0.0, on="right"), Interface(lambda u, v: u - v, at="x=0")]
     problem = Problem(
         lambda u, v, x: torch.where(x < 0, u.xx, v.xx), inputs=("x",), domain=Interval(-1, 1), conditions=conditions

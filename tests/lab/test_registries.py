@@ -1,4 +1,4 @@
-"""What is added to the laboratory is one new file in a folder, and nothing else."""
+"""An addition to the laboratory is one new file in a folder."""
 
 from __future__ import annotations
 

@@ -121,7 +121,7 @@ class Swept:
 
 @pytest.fixture(scope="module")
 def swept(tmp_path_factory: pytest.TempPathFactory) -> Swept:
-    """What one worker made of runs as different as possible; the last one kills it."""
+    """Results of one worker for runs that differ as much as possible; the last one kills it."""
     folder = tmp_path_factory.mktemp("swept")
     runs = [
         Run("different", make_settings("poisson", "smoke", epochs=2, threads=2, dtype="float64")),

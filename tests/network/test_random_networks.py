@@ -31,7 +31,7 @@ RANDOM = {
 @pytest.mark.parametrize("engine", ENGINES.values(), ids=ENGINES)
 @pytest.mark.parametrize("layer", RANDOM.values(), ids=RANDOM)
 def test_all_rows_of_a_point_see_the_same_random_numbers(layer, engine):
-    """One input and one output, and the second derivative along it: the value is of one draw, and so are the others."""
+    """Value and second derivative of a network with one input and output come from one draw."""
     a, b, c = layers()
     model = nn.Sequential(a, nn.Tanh(), layer(), b, nn.Tanh(), c)
     x = points(6, 2)

@@ -37,7 +37,7 @@ def test_weights_for_any_optimizer():
 
 
 def test_tame_residuals_count_by_their_size():
-    """One step of a linear problem is least squares with the rows divided by half of 1 + size / mean size."""
+    """A step on a linear problem is least squares with rows divided by half of 1 + size / mean size."""
     a, target = points(30, 3, seed=3), points(30, 1, seed=4)[:, 0]
     target[7] = 50.0
     theta = nn.Parameter(torch.zeros(3, dtype=torch.float64))

@@ -61,7 +61,7 @@ def test_kernel_and_free_steps_are_the_normal_one(counts, acceleration):
 
 
 def missing(damping, preconditioned, seed):
-    """What share of the quadratic model's decrease a few iterations do not reach; it is what they minimise."""
+    """Return the share of the quadratic model's decrease that a few iterations do not reach."""
     from dudx.optim.conjugate_gradients import MatrixFreeSolver
 
     model = mlp(width=16, seed=seed)

@@ -1,4 +1,4 @@
-"""The page on optimizers shows what the data say."""
+"""Tables of the page on optimizers agree with the results."""
 
 from __future__ import annotations
 

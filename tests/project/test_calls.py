@@ -1,4 +1,4 @@
-"""A residual on a small network takes little Python, and its way through the rooms is short."""
+"""A residual on a small network takes few Python calls and few changes between files."""
 
 import importlib.util
 from pathlib import Path

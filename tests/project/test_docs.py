@@ -1,4 +1,4 @@
-"""What README and docs print is run as printed."""
+"""Python blocks of README and docs run as printed."""
 
 from __future__ import annotations
 

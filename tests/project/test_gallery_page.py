@@ -1,4 +1,4 @@
-"""The page of the gallery shows what the data say."""
+"""Tables of the gallery page agree with the results."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The notebooks, cell by cell."""
+"""The notebooks run, cell by cell."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ FOLDER = Path(__file__).parents[2] / "docs" / "notebooks"
 
 
 def run(name: str) -> dict[str, Any]:
-    """What a notebook's names stand for in the end."""
+    """Run a notebook and return its variables."""
     cells = json.loads((FOLDER / name).read_text(encoding="utf-8"))["cells"]
     space: dict[str, Any] = {}
     for number, cell in enumerate(cells):

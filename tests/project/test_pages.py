@@ -1,4 +1,4 @@
-"""Pages that show numbers of the report say what it says."""
+"""Tables of the report on other pages agree with the report."""
 
 from __future__ import annotations
 

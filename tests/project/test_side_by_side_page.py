@@ -1,4 +1,4 @@
-"""The page that compares packages shows what the data say."""
+"""The table of the page that compares packages agrees with the results."""
 
 from __future__ import annotations
 

@@ -126,7 +126,7 @@ def test_a_table_that_was_changed_is_refused(damage: Callable[[str], str], sente
 
 
 def test_the_benchmarks_runs_are_those_of_the_reproduction() -> None:
-    """So that none is made twice: the runs that `time_to_accuracy.py` makes with every engine are the profile's."""
+    """Runs of `time_to_accuracy.py` with every engine are runs of the profile, so none is made twice."""
     cpu, store = load("cpu"), ResultStore(ROOT / "results" / "cpu")
     planned = {run.name for run in experiments()["table-summary"].runs(cpu)}
     known = [Settings(**record["settings"]) for record in store.table("runs").records.values()]

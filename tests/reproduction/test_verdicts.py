@@ -1,4 +1,4 @@
-"""What held, held in part, did not hold or is undecided: verdicts from comparisons, and what weakens them."""
+"""Verdicts from comparisons (held, in part, not, undecided), and conditions that weaken them."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def test_networks_that_learned_nothing_decide_nothing() -> None:
     for judged in (claims.same(equal), claims.smaller(equal, claimed=0.5)):
         assert judged.collapsed(5, 5, 5).verdict == judged.collapsed(3, 5, 5).verdict == "undecided"
         assert judged.collapsed(0, 0, 5) == judged
-    # Where one method collapses and the other does not, they do differ.
+    # If one method collapses and the other does not, they differ.
     assert claims.larger(worse).collapsed(5, 0, 5).verdict == "held in part"
     assert claims.smaller(worse).collapsed(5, 0, 5).verdict == "did not hold"
     # A correction for many claims does not make up for it.

@@ -183,7 +183,7 @@ def test_a_product_of_square_factors_keeps_its_order(monkeypatch):
     for word, product in products.items():
         compiled, eager = (Residual(burgers, ("x", "t"), compile=c) for c in (True, False))
         with warnings.catch_warnings():
-            # Of the last one to go on without is right as well.
+            # The last one may also run uncompiled, with a warning.
             warnings.simplefilter("ignore" if word == "weight @ x" else "error", CompilationWarning)
             ours, exact = (r(lambda x, p=product: torch.tanh(p(x))[:, :1], x, dudx.Taylor()) for r in (compiled, eager))
         assert torch.allclose(ours, exact)
@@ -191,7 +191,7 @@ def test_a_product_of_square_factors_keeps_its_order(monkeypatch):
 
 @pytest.mark.filterwarnings("error::dudx.errors.CompilationWarning")
 def test_a_product_with_other_than_square_factors_is_compiled(monkeypatch):
-    """As in random Fourier features."""
+    """Products with rectangular weights occur in random Fourier features."""
     monkeypatch.setattr(torch, "compile", partial(torch.compile, backend="eager"))
     weight = torch.rand(2, 5, dtype=torch.float64)
     x = torch.rand(7, 2, dtype=torch.float64)

@@ -128,7 +128,7 @@ def test_names_of_inputs_may_be_longer(model, x):
 def test_a_name_that_begins_another_name():
     assert asked(lambda u: u.xx1, ("x", "x1")) == [D(0, 1)]
     assert asked(lambda u: u.x1x, ("x", "x1")) == [D(0, 1)]
-    # Where both readings are possible the longer name wins; d says it without doubt.
+    # An ambiguous name is read as the longer one; `d` is unambiguous.
     assert asked(lambda u: u.xx, ("x", "xx")) == [D(1)]
     assert asked(lambda u: u.d("x", "x"), ("x", "xx")) == [D(0, 0)]
 
@@ -154,7 +154,7 @@ def test_several_outputs_and_several_equations(x):
 
 
 def test_several_outputs_in_one_linear_expression(x):
-    """The same operator on two outputs is one request; divergence is a sum over outputs."""
+    """An operator on two outputs is one request; divergence is a sum over outputs."""
     residual = Residual(lambda u, v: u.x + v.t, ("x", "t"))
     model = mlp(outputs=2)
     u, v = model(x).split(1, dim=1)

@@ -176,7 +176,7 @@ def equation(u, x, t):
 
 
 def by_hand(network, x):
-    """The same sums, written out."""
+    """Compute the quadrature sums with explicit loops."""
     at = lambda row, axis, value: torch.cat([row[:axis], value.reshape(1), row[axis + 1 :]])  # noqa: E731
     mesh, weights = caputo_l1(0.6, 8, 1.0)
     results = []

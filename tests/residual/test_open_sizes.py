@@ -41,7 +41,7 @@ def test_batches_of_many_sizes_share_a_graph():
     compiled, eager = (
         Residual(lambda u, n: burgers(u) + u.along(n), ("x", "t"), data=("n",), compile=c) for c in (True, False)
     )
-    # One graph for the first size, one for all others, and one for a single point, which is broadcast. (For fewer
+    # Three graphs: for the first size, for all other sizes, and for a single point, which is broadcast. (For fewer
     # points than a layer is wide torch may compile once more.)
     for size, graphs in ((16, 1), (24, 2), (11, 2), (33, 2), (16, 2), (1, 3)):
         x, n = torch.rand(2, size, 2, dtype=torch.float64)

@@ -1,4 +1,4 @@
-"""What is compiled once and what anew: networks written at each call, and numbers that change."""
+"""Recompilation: networks created at each call, and numbers that change."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def test_a_number_that_changes_is_named_as_the_reason(monkeypatch):
 
 
 class Changing(nn.Module):
-    """Of all kinds of things that a network may be made of."""
+    """A network with attributes of all kinds."""
 
     def __init__(self):
         super().__init__()

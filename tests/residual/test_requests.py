@@ -1,4 +1,4 @@
-"""What a residual asks of an engine: as few operators as there can be, however the equation is written."""
+"""Requests of residuals: the fewest possible operators, however the equation is written."""
 
 import itertools
 

@@ -208,7 +208,7 @@ def in_samples(**options: object) -> nn.Module:
     return nn.TransformerEncoderLayer(2, 1, 16, batch_first=True, **options)  # type: ignore[arg-type]
 
 
-#: What is coupled in training mode, and in evaluation mode: (training, evaluation).
+#: Whether a network is coupled, as (in training mode, in evaluation mode).
 BOTH, NEITHER, TRAINING = (True, True), (False, False), (True, False)
 ZOO: dict[str, tuple[Callable[[], Callable[[Tensor], Tensor]], tuple[bool, bool]]] = {
     # Samples are independent.

@@ -18,7 +18,7 @@ from pathlib import Path
 from dudx.lab import cli
 
 TRAIN = "train poisson --profile smoke --out run"
-#: What a sentence must not contain: it was nobody's.
+#: Text that no expected error message contains.
 UNEXPECTED = "DUDX_TRACEBACK"
 
 MODULES = {
@@ -220,14 +220,14 @@ def _there(folder: Path) -> set[str]:
 
 @dataclass(frozen=True)
 class Answer:
-    """How a command ended."""
+    """Exit code and output of a command."""
 
     code: object
     said: str
     left: set[str]
 
     def fault(self, sentence: str = "") -> str | None:
-        """What is wrong with the answer to a bad command, if something is."""
+        """Return why the answer to a bad command is not acceptable, or None."""
         lines = [line for line in self.said.splitlines() if line.strip()]
         if self.code in (0, None):
             return f"accepted, with exit code {self.code}: {self.said!r}"

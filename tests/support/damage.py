@@ -62,7 +62,7 @@ Damage = Callable[[bytes, random.Random], bytes]
 
 
 def flipped(content: bytes, draw: random.Random) -> bytes:
-    """One bit."""
+    """Return the content with one bit flipped."""
     at = draw.randrange(len(content))
     return content[:at] + bytes([content[at] ^ (1 << draw.randrange(8))]) + content[at + 1 :]
 
@@ -187,7 +187,7 @@ def _looked_at(folder: Path, settings: Settings) -> Any:
     return found.status, found.result
 
 
-#: What uses which files, of a run that was killed and of one that ended.
+#: Uses of files of a killed and of a finished run.
 USES: dict[str, tuple[str, Callable[[Path, Settings], Any], tuple[str, ...]]] = {
     "resume": ("killed", _resumed, ("checkpoint.pt", "metrics.csv", "calibrations.json", "config.toml", "SHA256SUMS")),
     "resume what ended": ("ended", _resumed, ("checkpoint.pt", "metrics.csv", "calibrations.json", "config.toml")),
@@ -199,7 +199,7 @@ USES: dict[str, tuple[str, Callable[[Path, Settings], Any], tuple[str, ...]]] = 
 
 @dataclass(frozen=True)
 class Verdict:
-    """What came of a damaged file."""
+    """Outcome of the use of a damaged file."""
 
     #: refused, harmless (the result is that of the sound file), accepted, or traceback.
     end: str

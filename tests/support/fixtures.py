@@ -1,4 +1,4 @@
-"""What the tests of the laboratory share: the program, and the reproduction of everything in small, made once."""
+"""Shared by the tests of the laboratory: the program, and a small reproduction of everything, made once."""
 
 from __future__ import annotations
 

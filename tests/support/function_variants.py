@@ -199,7 +199,7 @@ VARIANTS = [
 ]
 
 
-#: What nested autograd cannot differentiate so often itself, in terms of what it can.
+#: Replacements for functions that nested autograd cannot differentiate to this order.
 TWINS = {
     "torch.copysign(h, s)": "h.abs() * torch.sign(s)",
     "torch.copysign(h, w[0])": "h.abs() * torch.sign(w[0])",

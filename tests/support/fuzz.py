@@ -27,7 +27,7 @@ Function = Callable[[Tensor], Tensor]
 Along = Callable[[Function, int], Function]
 
 EXACT = {"AD": dudx.AD(), "Taylor": dudx.Taylor(), "PerSampleAD": dudx.PerSampleAD(method="loop")}
-#: Where the derivatives of FD are compared at two steps.
+#: Steps at which derivatives of FD are compared, by order.
 _STEP = {1: 0.01, 2: 0.02, 3: 0.04, 4: 0.06}
 _POINTS = 3
 
@@ -100,7 +100,7 @@ def _forward(function: Function, axis: int) -> Function:
 
 
 def _backward(function: Function, axis: int) -> Function:
-    """The same for layers that torch cannot differentiate forwards as often."""
+    """Return a derivative by reverse mode, for layers without enough forward-mode derivatives."""
     return lambda point: torch.func.jacrev(function)(point)[..., axis]
 
 
@@ -115,7 +115,7 @@ def _truth(case: Case) -> tuple[list[Tensor], Tensor] | None:
 
 
 def check(seed: int, counts: Counter[str]) -> list[str]:
-    """What is wrong with one case, and what was counted on the way."""
+    """Return the failures of one case and update the counts."""
     case = Case(seed)
     found_by_torch = _truth(case)
     if found_by_torch is None:

@@ -250,7 +250,7 @@ class Network(nn.Module):
         return self.last(x)
 
     def plain(self, x: Tensor) -> Tensor:
-        """The same, in functions that torch differentiates rightly."""
+        """Evaluate the network with functions that torch differentiates correctly."""
         x = torch.tanh(self.first(x))
         for layer in self.layers:
             x = layer.plain(x)  # type: ignore[operator]

@@ -1,4 +1,4 @@
-"""What the tests share: the list of engines, and functions whose derivatives are known in closed form."""
+"""Shared by the tests: the list of engines, and functions with derivatives in closed form."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ DIFFERENCE: dict[str, Callable[[float, int], Engine]] = {
     "FD": lambda step, accuracy: FD(step, accuracy),
     # A different step for each order, so that no order can borrow the nodes of another.
     "EFD": lambda step, accuracy: EFD({k: step * (1 + k / 16) for k in range(1, 7)}, accuracy),
-    # The same random numbers at every step, so that halving the range halves each point's own step.
+    # Equal random numbers at every step: halving the range halves each point's step.
     "SFD": lambda step, accuracy: SFD((step / 1.2, step), accuracy, generator=torch.Generator().manual_seed(0)),
     # Room for every stencil, so that it must do what FD does.
     "FD inside": lambda step, accuracy: FD(step, accuracy, inside=lambda x: x.abs().amax(1) - 16),

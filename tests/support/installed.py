@@ -1,4 +1,4 @@
-"""What a user does first, with nothing but the wheel: run by `make dist`, outside of the repository.
+"""First steps of a user with only the wheel: run by `make dist`, outside of the repository.
 
     python tests/support/installed.py dist
 
@@ -27,7 +27,7 @@ def main(dist: Path) -> None:
         folder = Path(name)
         venv.create(folder / "venv", with_pip=True)
         programs = folder / "venv" / ("Scripts" if os.name == "nt" else "bin")
-        # What this process was started with must not lead back to the repository.
+        # The environment of this process must not lead back to the repository.
         environment = {key: value for key, value in os.environ.items() if not key.startswith("PYTHON")}
 
         def run(*command: str) -> str:

@@ -69,7 +69,7 @@ class Tokens(nn.Module):
 
 
 class Tied(nn.Module):
-    """One matrix used in three ways: as it is, transposed, and squared elementwise."""
+    """A network with one matrix used three times: unchanged, transposed, and squared elementwise."""
 
     def __init__(self):
         super().__init__()

@@ -84,7 +84,7 @@ broken = nn.Sequential(nn.Linear(2, 1), nn.Tanh()).double()
 with torch.no_grad():
     broken[0].weight.fill_(torch.nan)
 
-# What is wrong: how it comes about, the class of the exception, and what its message says.
+# Mistakes: the code, the class of the exception, and a pattern of its message.
 TABLE = {
     # Points.
     "points as a list": (on([[0.0, 1.0]]), InputError, r"points must be a torch tensor of shape \(B, d\); got list"),

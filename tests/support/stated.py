@@ -41,7 +41,7 @@ class Known(nn.Module):
 
 
 def left_over(problem: Problem, function: Callable[[torch.Tensor], torch.Tensor]) -> dict[str, float]:
-    """How far a function is from satisfying each condition."""
+    """Return by how much a function violates each condition."""
     found = {}
     for condition in problem.conditions:
         x, data = drawn(condition)

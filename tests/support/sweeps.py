@@ -1,4 +1,4 @@
-"""What the tests of sweeps share: comparing runs, and disturbing them."""
+"""Shared by the tests of sweeps: compare runs, and interrupt them."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ import torch
 
 from dudx.lab import file_formats
 
-#: What depends on the clock or the name, and not on the numbers.
+#: Entries that depend on the time or the name, not on the numbers.
 OTHER = {"seconds", "cpu_seconds", "compile_seconds", "problem"}
 
 

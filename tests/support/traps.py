@@ -186,7 +186,7 @@ def _partly_detached() -> tuple[nn.Module, nn.Module]:
 
 
 def _fixed(name: str, between: Callable[[Tensor], Tensor]) -> tuple[nn.Module, nn.Module]:
-    """The same function from torch.special and written in terms of a function that torch can differentiate."""
+    """Return networks of a function from torch.special and of its equivalent that torch can differentiate."""
     function = getattr(torch.special, name)
     return Net(lambda h: function(h)), Net(between)
 
@@ -255,7 +255,8 @@ THEIR_OWN_GRADIENTS = {
 #: Engines that ask autograd, all in the same way.
 _AUTOGRAD = frozenset({"AD", "PerSampleAD", "PerSampleAD-loop"})
 _EXACT = _AUTOGRAD | {"Taylor"}
-#: Where nothing but differences can tell, or torch cannot differentiate twice: who says so. All others are right.
+#: Engines that refuse a network, because only differences see the problem or torch cannot differentiate twice.
+#: All other engines are correct.
 REFUSED: dict[str, frozenset[str]] = {
     "norm called by its kernel": frozenset({"Taylor"}),
     "norm in a trace": _EXACT,
