@@ -130,7 +130,7 @@ def test_who_does_not_know_the_token_is_refused(tmp_path: Path) -> None:
 import os, subprocess, sys
 from dudx.lab.run.settings import make_settings
 from dudx.lab.sweep import Run, ray_workers
-ray_workers._ask_for_token()
+ray_workers._require_token()
 import ray
 run = Run("run", make_settings("burgers", "smoke", threads=1))
 with ray_workers._connected(ray, "local", [run], 1, 0.0):

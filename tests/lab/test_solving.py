@@ -311,7 +311,7 @@ def test_a_gallery_is_one_table_and_goes_on_where_it_was(tmp_path: Path, monkeyp
     (folder / "references" / "line.py").write_text("def reference():\n    return lambda x: x\n")
     (folder / "broken.py").write_text(PROBLEM.replace("u.xx", "u.zz"))
     said: list[str] = []
-    rows = galleries.run([], folder, out, "smoke", told=said.append)
+    rows = galleries.run([], folder, out, "smoke", report=said.append)
     assert [row["name"] for row in rows] == ["broken", "line"]
     assert "named 'zz'" in rows[0]["failed"]
     assert rows[1]["lines"] == 4
@@ -321,12 +321,12 @@ def test_a_gallery_is_one_table_and_goes_on_where_it_was(tmp_path: Path, monkeyp
     assert "failed: " in table
     assert (out / "line.png").exists()
     said.clear()
-    assert galleries.run([], folder, out, "smoke", told=said.append) == rows
+    assert galleries.run([], folder, out, "smoke", report=said.append) == rows
     assert said == []
     (out / "line.json").unlink()
     result = {"status": "interrupted", "epochs": 1}
     monkeypatch.setattr(galleries, "solve", lambda problem, *_, **__: SimpleNamespace(result=result))
-    assert [row["name"] for row in galleries.run([], folder, out, "smoke", told=said.append)] == ["broken"]
+    assert [row["name"] for row in galleries.run([], folder, out, "smoke", report=said.append)] == ["broken"]
     assert "line was interrupted" in said[-1]
     assert not (out / "line.json").exists()
     with pytest.raises(InputError, match="no 'circle' in the gallery"):
