@@ -15,8 +15,6 @@ from dudx.engines.coupled_automatic import CAN
 from dudx.engines.difference.calibration import find_eps
 from dudx.engines.difference.finite_difference import EFD, FD, SFD
 from dudx.engines.interface import Engine
-from dudx.engines.nodal.cloud import Cloud
-from dudx.engines.nodal.spectral import Spectral
 from dudx.engines.per_sample import PerSampleAD
 from dudx.engines.separated import Separated
 from dudx.engines.stochastic_taylor import STDE
@@ -41,7 +39,6 @@ __all__ = [
     "SFD",
     "STDE",
     "Along",
-    "Cloud",
     "CoupledModelError",
     "D",
     "DudxError",
@@ -52,7 +49,6 @@ __all__ = [
     "Residual",
     "Second",
     "Separated",
-    "Spectral",
     "Taylor",
     "advection",
     "backward",

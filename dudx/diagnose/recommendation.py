@@ -32,7 +32,7 @@ from dudx.operators import Operator
 _PRICE_OF_ERROR = 1.25
 _CALIBRATED_ON = 1024
 #: Engines that are not compared: variants of FD, estimates, a slow reference, those made for certain points.
-_NOT_COMPARED = frozenset({"can", "cloud", "efd", "per-sample", "sfd", "stde"})
+_NOT_COMPARED = frozenset({"can", "efd", "per-sample", "sfd", "stde"})
 
 
 @dataclass(frozen=True)

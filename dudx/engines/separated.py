@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import itertools
+from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from math import factorial
 from typing import Any
 
 import torch
@@ -12,13 +15,14 @@ from torch import Tensor
 from dudx.backend import tensor_checks
 from dudx.engines.first_use import sound_derivatives
 from dudx.engines.interface import Counted, Engine, RowsPerPoint, Stepped, refuse_unset
-from dudx.engines.nodal.nodal_engine import Axes, refused, same_points, written_out
 from dudx.engines.request import Request
 from dudx.engines.taylor.taylor_engine import Taylor
 from dudx.errors import InputError, UnsupportedError
 from dudx.network import model_checks
 from dudx.network.model_checks import Model
-from dudx.operators import D, Directional
+from dudx.operators import D, Directional, Term
+
+Axes = tuple[int, ...]
 
 #: The rows at which it is checked that a network is what its factors say.
 _CHECKED = 8
@@ -74,13 +78,18 @@ class Separated(Counted, Stepped):
 
     def derivatives(self, model: Model, x: Tensor, request: Request) -> list[Tensor]:
         points = self.points
-        if x.shape != points.shape or (not x.is_meta and not same_points(x, points)):
-            raise refused(self, len(points))
+        if x.shape != points.shape or (not x.is_meta and not _same_points(x, points)):
+            raise InputError(
+                f"This batch is not the {len(points)} points of this Separated, in their order, and the factors are "
+                "evaluated at these only: evaluate at engine.points, whole and not in slices."
+            )
         if tensor_checks.moves(x):
             raise UnsupportedError("The grid of Separated is fixed; use points without requires_grad, or dudx.AD().")
         factors = _factors(model, x.shape[1])
         outputs = self._checked(model, factors, x)
-        asked = [[(c, written_out(term, request)) for term, c in operator.terms.items()] for operator in request]
+        asked = [
+            [(c, _partial_derivatives(term, request)) for term, c in operator.terms.items()] for operator in request
+        ]
         wanted = {axes for terms in asked for _, parts in terms for axes, _ in parts} | {()}
         tables = self._along_axes(factors, x, wanted, outputs)
         known = {axes: _outer([table[axes.count(i)] for i, table in enumerate(tables)]) for axes in wanted}
@@ -124,6 +133,31 @@ class Separated(Counted, Stepped):
             "The network is not the sum of the products of its factors, so that derivatives along the axes are not its "
             "own: take off what is wrapped around it, or use another engine."
         )
+
+
+def _same_points(x: Tensor, points: Tensor) -> bool:
+    """Return True if a batch is the points of the grid in their order, up to the rounding of its format."""
+    if not tensor_checks.readable(x):
+        raise UnsupportedError(
+            "The grid of Separated is fixed, and torch.func.vmap, or an ensemble whose members have points of their "
+            "own, hides which points these are: give all of them the same points, or use dudx.AD()."
+        )
+    return torch.equal(x, points.to(x))
+
+
+def _partial_derivatives(term: Term, request: Request) -> list[tuple[Axes, Tensor | None]]:
+    """Write a term as partial derivatives: those of (v·∇)^order have factors (B, 1), a partial derivative has none."""
+    if not isinstance(term, Directional):
+        return [(term.axes, None)]
+    parts: list[tuple[Axes, Tensor | None]] = []
+    vector = request.vectors[term.slot]
+    for axes in itertools.combinations_with_replacement(range(vector.shape[1]), term.order):
+        repeated = 1
+        for count in Counter(axes).values():
+            repeated *= factorial(count)
+        factor = vector[:, list(axes)].prod(1, keepdim=True)
+        parts.append((axes, factor * (factorial(term.order) / repeated)))
+    return parts
 
 
 def _orders_along_axes(request: Request) -> set[int]:

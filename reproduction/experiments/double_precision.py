@@ -14,7 +14,7 @@ from reproduction.measurements.compared_methods import METHODS
 from reproduction.profile import Profile
 
 DTYPES = ("float32", "float64")
-TRAINED = ("ad", "taylor", "fd", "efd", "sfd", "efd-inside", "can", "cloud", "spectral")
+TRAINED = ("ad", "taylor", "fd", "efd", "sfd", "efd-inside", "can")
 SOLVED = ("poisson", "burgers", "plate")
 
 

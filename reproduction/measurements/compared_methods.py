@@ -58,18 +58,9 @@ def _nodes(task: Task) -> list[int]:
     return [round(length / distance) for length in lengths]
 
 
-def _spectral(task: Task) -> dudx.Engine:
-    return dudx.Spectral(task.domain, [count - 1 for count in _nodes(task)])
-
-
 def _separated(task: Task) -> dudx.Engine:
     lines = zip(*task.domain.bounds, _nodes(task), strict=True)
     return dudx.Separated([torch.linspace(low, high, count, dtype=torch.float64) for low, high, count in lines])
-
-
-def _cloud(task: Task, generator: Generator) -> dudx.Engine:
-    """Cloud of even points that stay for the whole training."""
-    return dudx.Cloud(task.domain.sobol(task.count, seed=generator.initial_seed(), dtype=torch.float64))
 
 
 def _independent(task: Task) -> str:
@@ -85,8 +76,6 @@ METHODS: dict[str, ComparedMethod] = {
     "sfd": ComparedMethod("sFD", lambda task, g: dudx.SFD(generator=g)),
     "efd-inside": ComparedMethod("eFD inside", lambda task, g: dudx.EFD(inside=task.domain)),
     "can": ComparedMethod("CAN", lambda task, g: dudx.CAN(_NEIGHBOURS * _size(task))),
-    "cloud": ComparedMethod("Cloud", _cloud, own_points=True),
-    "spectral": ComparedMethod("Spectral", lambda task, g: _spectral(task), _no_box, own_points=True),
     "separated": ComparedMethod(
         "Separated", lambda task, g: _separated(task), _no_box, own_points=True, separable=True
     ),
@@ -96,7 +85,7 @@ METHODS: dict[str, ComparedMethod] = {
 
 #: Remarks for readers.
 NOTE = (
-    "eFD inside never looks outside of the domain; STDE has one sample per point. Cloud, Spectral and Separated have "
-    "points of their own, as many as the others, that stay, and AD for the conditions. A separable network has other "
-    "parameters and as many products as the other one is wide."
+    "eFD inside never looks outside of the domain; STDE has one sample per point. Separated has points of its own, as "
+    "many as the others, that stay, and AD for the conditions. A separable network has other parameters and as many "
+    "products as the other one is wide."
 )

@@ -59,7 +59,6 @@ WAYS = {
     ),
     "ensemble": lambda model, x: HEAT(dudx.ensemble([model, model]), x, Taylor()),
     "slices": lambda model, x: dudx.backward(lambda x: HEAT.loss(model, x, Taylor()), x, 4),
-    "cloud": lambda model, x: evaluate(model, x, D(0), dudx.Cloud(x, 2)),
 }
 
 

@@ -13,6 +13,7 @@ from torch.func import functional_call, grad, hessian, jacfwd, jacrev, stack_mod
 import dudx
 from dudx import AD, FD, D, Residual, Taylor, evaluate
 from dudx.errors import UnsupportedError
+from dudx.lab.run.networks.separable import Separable
 
 ENGINES = {"Taylor": Taylor(), "AD": AD(), "FD": FD(1e-3)}
 BURGERS = Residual(lambda u: u.t + u * u.x - 0.01 * u.xx, inputs=("x", "t"))
@@ -289,19 +290,15 @@ def test_buffers_of_an_ensemble_are_converted_kept_and_loaded() -> None:
 def test_engines_that_look_at_points_refuse_an_ensemble() -> None:
     several = dudx.ensemble(networks(2))
     inside = FD(1e-2, inside=lambda x: x[:, 0] - 1)
-    box = dudx.Spectral(((0.0, 0.0), (1.0, 1.0)), degree=3)
-    for engine in (inside, box, dudx.Cloud(degree=2)):
-        with pytest.raises(UnsupportedError, match=r"torch\.func\.vmap, or an ensemble"):
-            BURGERS(several, box.points.expand(2, -1, -1), engine)
+    with pytest.raises(UnsupportedError, match=r"torch\.func\.vmap, or an ensemble"):
+        BURGERS(several, points(5, 2).expand(2, -1, -1), inside)
 
 
-@pytest.mark.parametrize("make", [dudx.Spectral, lambda box, degree: dudx.Cloud(degree=degree)])
-def test_fixed_points_do_not_move_in_forward_mode_either(make: Any) -> None:
-    points = dudx.Spectral(((0.0, 0.0), (1.0, 1.0)), degree=4).points
-    engine = make(((0.0, 0.0), (1.0, 1.0)), degree=2 if make is not dudx.Spectral else 4)
-    (model,) = networks(1)
-    with pytest.raises(UnsupportedError, match="when one of them moves"):
-        torch.func.jvp(lambda x: BURGERS(model, x, engine), (points,), (torch.ones_like(points),))
+def test_fixed_points_do_not_move_in_forward_mode_either() -> None:
+    engine, model = dudx.Separated([torch.linspace(0, 1, 5, dtype=torch.float64)] * 2), Separable(2).double()
+    grid = engine.points
+    with pytest.raises(UnsupportedError, match="fixed"):
+        torch.func.jvp(lambda x: BURGERS(model, x, engine), (grid,), (torch.ones_like(grid),))
 
 
 @pytest.mark.parametrize(

@@ -8,8 +8,8 @@ from helpers import EXACT, OnceDifferentiable, every_engine, mlp, parameter_grad
 from torch import nn
 
 import dudx
-from dudx import AD, FD, Cloud, D, Laplacian, Residual, Taylor
-from dudx.errors import InputError, ModelError, UnsupportedError
+from dudx import AD, FD, D, Laplacian, Residual, Taylor
+from dudx.errors import InputError, ModelError
 
 WIDTH, SENSORS, POINTS = 6, 4, 12
 
@@ -210,8 +210,6 @@ def test_copies_and_words(batch):
     torch.testing.assert_close(
         again(OfManyFunctions(), x, AD(), a=a, f=f), OF_FUNCTIONS(OfManyFunctions(), x, AD(), a=a, f=f)
     )
-    with pytest.raises(UnsupportedError, match="one function"):
-        WITH_ROWS(DeepONet(), x, Cloud(x, degree=2), a=a, f=f)
     with pytest.raises(ModelError, match=r"must return \(N, B\)"):
         OF_FUNCTIONS(DeepONet(), x, AD(), a=a, f=f)
     with pytest.raises(InputError, match="rows or a multiple"):

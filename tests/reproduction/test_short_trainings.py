@@ -70,8 +70,8 @@ def test_every_method_trains_or_says_why_it_does_not():
 
 
 def test_a_grid_does_not_fit_a_domain_with_holes():
-    assert methods.measure("poisson", "spectral", 1, **PLAN)["status"] == "does not apply"
-    assert methods.measure("burgers", "spectral", 1, **PLAN)["status"] == "ok"
+    assert methods.measure("poisson", "separated", 1, **PLAN)["status"] == "does not apply"
+    assert methods.measure("burgers", "separated", 1, **PLAN)["status"] == "ok"
 
 
 def test_points_of_its_own_are_where_the_equation_is_asked_for():

@@ -9,7 +9,7 @@ from helpers import Counted, every_engine, mlp, parameter_gradients, points, rms
 from scipy.special import hyp1f1
 
 import dudx
-from dudx import AD, FD, Cloud, Residual, Taylor
+from dudx import AD, FD, Residual, Taylor
 from dudx.errors import InputError
 from dudx.residual.nonlocal_terms.quadrature import caputo_l1, gauss, grunwald
 
@@ -208,13 +208,6 @@ def test_every_engine_has_them_and_their_gradients(name):
     torch.testing.assert_close(*gradients, rtol=0, atol=1e-5)
     again = residual(network, x + 0.01, ENGINES[name])  # recorded before, at other points
     torch.testing.assert_close(again, by_hand(network, x + 0.01), rtol=0, atol=1e-6)
-
-
-def test_values_alone_need_no_points_of_the_engine():
-    x = points(200, 2) * 0.4 + 0.5
-    memory = lambda u, t: u.integral({"t": (0, t)}) + u.caputo("t", 0.5)  # noqa: E731
-    network = mlp()
-    torch.testing.assert_close(of(memory, network, x, Cloud(x)), of(memory, network, x, AD()))
 
 
 def test_slices_jacobians_ensembles_isolation_and_data():

@@ -6,7 +6,7 @@ import torch
 from helpers import EXACT, SMOOTH, mlp, parameter_gradients, points, rms
 
 import dudx
-from dudx import CAN, EFD, FD, SFD, Cloud, D, Residual, Taylor, evaluate
+from dudx import CAN, EFD, FD, SFD, STDE, D, Residual, Taylor, evaluate
 from dudx.engines.interface import one_sided
 from dudx.errors import InputError, UnsupportedError
 
@@ -143,8 +143,8 @@ def test_each_samples_gradient():
 
 def test_refusals():
     model = mlp(2, 1)
-    with pytest.raises(UnsupportedError, match="Cloud cannot look one way"):
-        upwind(model, X, Cloud())
+    with pytest.raises(UnsupportedError, match="STDE cannot look one way"):
+        upwind(model, X, STDE())
     with pytest.raises(InputError, match="side= or inside="):
         upwind(model, X, FD(0.1, inside=lambda x: x.abs().amax(1) - 16))
     with pytest.raises(InputError, match="Only outputs of the network"):

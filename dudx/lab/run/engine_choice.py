@@ -11,7 +11,6 @@ import torch
 from dudx.engines.autodiff import AD
 from dudx.engines.coupled_automatic import CAN
 from dudx.engines.interface import Engine
-from dudx.engines.nodal.cloud import Cloud
 from dudx.errors import InputError
 from dudx.lab.named_objects import look_up
 from dudx.lab.run.engine_table import engines_in_order
@@ -22,12 +21,10 @@ _GAIN_BY_COMPILATION = ("taylor",)
 #: Engines whose arguments are not simply the settings of the same names.
 _MADE: dict[type[Engine], Callable[[int, str], Engine]] = {
     CAN: lambda accuracy, coupled: CAN(inner=AD(coupled=coupled)),
-    Cloud: lambda accuracy, coupled: Cloud(degree=accuracy + 1),  # a second derivative then has that accuracy
 }
 
 #: Engines that cannot ignore that samples influence each other, and why.
 _CANNOT_IGNORE = {
-    "cloud": "Cloud combines samples itself and cannot ignore that a network does so too.",
     "stde": "STDE computes by Taylor, which refuses coupled networks; they are ignored by AD and FD.",
 }
 
