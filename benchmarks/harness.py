@@ -54,9 +54,9 @@ class WorkerError(RuntimeError):
 
 
 def serve(build: Callable[[Mapping[str, Any]], Step]) -> None:
-    """Build the step described on the command line and answer the driver until it hangs up.
+    """Build the step described on the command line and answer the driver until it closes the connection.
 
-    A case may limit the memory ("memory", in bytes), so that a step too large fails here and not in a neighbour.
+    A case may limit the memory ("memory", in bytes), so that a step that is too large fails in its own process.
     """
     case = json.loads(sys.argv[1])
     if "memory" in case:
@@ -170,8 +170,8 @@ class Subject:
     def next_step(self) -> dict[str, Any]:
         """Return the time of a step that follows another, as in training.
 
-        While the others had their turns the caches and the memory of this one went cold, which a training never meets.
-        Of a step that takes seconds that is no part worth a second one.
+        A first, untimed step warms up the caches after the turns of the other subjects. Steps that take seconds are
+        timed without it.
         """
         return self.ask(do="time", steps=self.steps, again=not self.seconds or self.seconds[-1] < _LONG)
 
@@ -183,8 +183,8 @@ class Subject:
     def peak(self) -> float:
         """Return the peak memory of a step in MiB, measured in a new process.
 
-        There the C library asks the system for every larger block and gives it back at once. Otherwise freed blocks
-        that it keeps count as in use, a peak hides under them, and by how much differs from run to run.
+        In it the C library requests every larger block from the system and returns it at once. Otherwise freed blocks
+        that it keeps count as in use and hide part of the peak.
         """
         twin = replace(self, variables={**self.variables, "MALLOC_MMAP_THRESHOLD_": str(2**16)})
         twin.start()

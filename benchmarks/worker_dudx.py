@@ -44,10 +44,10 @@ def engine(name: str, problem: str, inputs: int) -> dudx.Engine:
 
 
 class TrainingStep(TorchStep):
-    """The residual's mean square and its gradient in the parameters, by `Residual.loss` and `dudx.backward`.
+    """A step with `Residual.loss` and `dudx.backward`: mean square and gradient in the parameters.
 
-    Case keys: "engine", and if wanted "compile" (True), "chunk" (points in a slice, or "auto") and "return" (True:
-    memory that a slice frees goes back to the system, as it does unless `dudx.keep_freed_memory` is asked for).
+    Case keys: "engine", and optionally "compile" (True), "chunk" (points per slice, or "auto") and "return" (True: do
+    not call `dudx.keep_freed_memory`, so that memory freed by a slice is returned to the system).
     """
 
     def __init__(self, case: Mapping[str, Any]):

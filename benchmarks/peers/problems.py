@@ -15,11 +15,12 @@ SPATIAL = INPUTS | {"burgers": 1, "heat": 2}
 
 
 def streams(method: str, problem: str) -> int:
-    """Rows a point needs in the product with a hidden layer's weights: forward, and as often again backward for each
-    of the two gradients (that of the layer's input and that of its weights).
+    """Return the rows per point in the product with a hidden layer's weights.
 
-    Taylor carries the value, a first derivative for each direction, and the operator: d + 2 for a Laplacian. Burgers
-    needs no stream of its own for u_x, and u_t rides in an operator. The biharmonic operator takes the value, the two
+    They occur in the forward pass and in the backward pass for each of two gradients (layer input, weights).
+
+    Taylor propagates the value, one first derivative per direction, and the operator: d + 2 for a Laplacian. Burgers
+    needs no separate stream for u_x, and u_t is part of an operator. The biharmonic operator takes the value, the two
     first derivatives, the three second ones, the two of the Laplacian, and itself.
 
     FD evaluates the network at the centre and two points an axis; the biharmonic operator has 13 points.

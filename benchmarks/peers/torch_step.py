@@ -24,10 +24,10 @@ def network(arrays: Mapping[str, np.ndarray]) -> nn.Sequential:
 
 
 class TorchStep(ABC):
-    """The residual's mean square and its gradient in the parameters.
+    """A step: the residual's mean square and its gradient in the parameters.
 
-    With "compile" in the case the loss becomes one graph. The residual for the check is computed without it: the check
-    of the gradient covers the graph, and one compilation less is many seconds less.
+    With "compile" in the case the loss is one graph. The residual for the check is computed without compilation, which
+    saves seconds; the check of the gradient covers the graph.
     """
 
     def __init__(self, case: Mapping[str, Any]):

@@ -12,10 +12,10 @@ import numpy as np
 
 
 class Stopwatch:
-    """Started by the script when it has imported what it needs; told where to write by the driver.
+    """A stopwatch that the script starts after its imports; the driver sets the output file.
 
     Args:
-        every: CPU seconds between looks.
+        every: CPU seconds between evaluations of the error.
     """
 
     def __init__(self, every: float = 1.0):
