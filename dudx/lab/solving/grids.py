@@ -76,11 +76,11 @@ class Grid:
         coordinates = np.stack(np.meshgrid(*self.axes.values(), indexing="ij"), axis=-1)
         shape, dimension = coordinates.shape[:-1], len(self.axes)
         points = np.pad(coordinates.reshape(-1, dimension), ((0, 0), (0, 3 - dimension)))
-        values = {name: array.reshape(-1) for name, array in self.values.items()}
+        values: dict[str, Any] = {name: array.reshape(-1) for name, array in self.values.items()}
         lowest = np.arange(len(points)).reshape(shape)[(slice(None, -1),) * dimension].reshape(-1, 1)
         name, corners = _CELLS[dimension]
         cells = lowest + np.array([np.ravel_multi_index(corner, shape) for corner in corners])
-        inside = np.isfinite(np.stack(list(values.values()))).all(axis=0)
+        inside: np.ndarray = np.isfinite(np.stack(list(values.values()))).all(axis=0)
         mesh = meshio.Mesh(points, [(name, cells[inside[cells].all(axis=1)])], point_data=values)
         with file_formats.atomic(place) as temporary:
             meshio.write(temporary, mesh, file_format=kind)
