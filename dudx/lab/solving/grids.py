@@ -80,7 +80,7 @@ class Grid:
         lowest = np.arange(len(points)).reshape(shape)[(slice(None, -1),) * dimension].reshape(-1, 1)
         name, corners = _CELLS[dimension]
         cells = lowest + np.array([np.ravel_multi_index(corner, shape) for corner in corners])
-        inside: np.ndarray = np.isfinite(np.stack(list(values.values()))).all(axis=0)
+        inside = np.asarray(np.isfinite(np.stack(list(values.values()))).all(axis=0))
         mesh = meshio.Mesh(points, [(name, cells[inside[cells].all(axis=1)])], point_data=values)
         with file_formats.atomic(place) as temporary:
             meshio.write(temporary, mesh, file_format=kind)
