@@ -14,7 +14,7 @@ from torch import Tensor
 from dudx.backend import tensor_checks
 from dudx.coupling.mixing_detection import ROWS, MixingModule, mixing_modules, relative_change
 from dudx.diagnose.hazards import Hazard, hazards
-from dudx.diagnose.measured_errors import ErrorMeasurement, RelativeError, reason
+from dudx.diagnose.measured_errors import ErrorMeasurement, RelativeError, percent, reason
 from dudx.engines.request import request_of
 from dudx.engines.taylor.taylor_engine import Taylor
 from dudx.errors import DudxError, InputError, SlowRuleWarning, whole_number
@@ -74,26 +74,21 @@ class Explanation:
         lines = [f"{self.network}{mode}: samples {verdict} ({self.batch[0]} points, {self.batch[1]} inputs, {dtype})."]
         if self.coupled:
             lines += ["", "Where they mix, and how much rows that stay change when others move:"]
-            rows = [(m.name or "(its own code)", m.type, _percent(m.change)) for m in self.modules]
-            lines += _table(("module", "type", "change"), [*rows, ("(output)", "", _percent(self.change))], 2)
+            rows = [(m.name or "(its own code)", m.type, percent(m.change)) for m in self.modules]
+            lines += _table(("module", "type", "change"), [*rows, ("(output)", "", percent(self.change))], 2)
         of = " in a batch of their own" if 0 < self.points < self.batch[0] else ""
         lines += ["", f'What the batched idiom, AD(coupled="ignore"), gets wrong at {self.points} points{of}:']
         errors = (("gradient", self.gradient), ("Laplacian", self.laplacian))
-        rows = [(name, _percent(e.median), _percent(e.largest)) for name, e in errors if e is not None]
+        rows = [(name, percent(e.median), percent(e.largest)) for name, e in errors if e is not None]
         lines += _table(("error", "median", "largest"), rows, 1) if rows else ["  not measured"]
+        if any(e is not None and math.isinf(e.largest) for _, e in errors):
+            lines.append("  An error is infinite where the true derivative is zero and the computed one is not.")
         if self.hazards:
             lines += ["", "What else makes derivatives wrong:", *(f"  {hazard}" for hazard in self.hazards)]
         lines += ["", "What to use:", *(f"  {line}" for line in self.remedies)]
         if self.notes:
             lines += ["", "Notes:", *(f"  {line}" for line in self.notes)]
         return "\n".join(lines)
-
-
-def _percent(value: float) -> str:
-    percent = 100 * value
-    if not math.isfinite(percent):
-        return "infinite"
-    return f"{percent:.2g} %" if percent < 100 else f"{percent:.0f} %" if percent < 1e6 else f"{percent:.1e} %"
 
 
 def _table(head: tuple[str, ...], rows: Sequence[tuple[str, ...]], words: int) -> list[str]:
@@ -209,12 +204,12 @@ def _for_independent(model: Model, rows: Tensor, notes: list[str]) -> Iterator[s
 def _for_coupled(model: Model, x: Tensor, measured: ErrorMeasurement) -> Iterator[str]:
     error = measured.isolated
     yield f"dudx.isolate(model, x) in place of the model, with any engine ({measured.method})" + (
-        f": largest error here {_percent(error.largest)}." if error else "."
+        f": largest error here {percent(error.largest)}." if error else "."
     )
     if measured.approximately is not None:
         yield (
             "dudx.isolate(model, x, approximate=True), all samples in one pass: leaves out "
-            f"{_percent(measured.approximately)} of what moving a sample does in such a batch, less in a larger one."
+            f"{percent(measured.approximately)} of what moving a sample does in such a batch, less in a larger one."
         )
     if _mode(model) in ("training", "mixed"):
         with _evaluating(model):

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import contextlib
 import copy
+import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor, nn
 
+from dudx.diagnose.measured_errors import nonzero, percent
 from dudx.engines.autodiff import AD, reverse_derivatives
 from dudx.engines.autograd_graph import fused_kernel
 from dudx.engines.crosscheck import Trial
@@ -45,12 +47,14 @@ class Hazard:
     #: The engines that it is about, and from which order of derivatives on.
     engines: str
     order: int
-    #: The largest error here, relative to the largest true value; None where it cannot be measured.
+    #: The largest error here, relative to the largest true value: infinite if that is zero, None if it is unknown.
     error: float | None
     remedy: str
 
     def __str__(self) -> str:
-        error = "" if self.error is None else f"; off by {100 * self.error:.2g} % here"
+        error = "" if self.error is None else f"; off by {percent(self.error)} here"
+        if self.error is not None and math.isinf(self.error):
+            error = "; the true derivative is zero here, and the computed one is not"
         return f"{self.what} ({self.engines}, order {self.order} and above{error}): {self.remedy}"
 
 
@@ -113,7 +117,7 @@ def _fused(model: Model, rows: Tensor) -> Iterator[Hazard]:
             # First what may be disturbed by another pass, in which running statistics are written to.
             ours = _gradient(reverse_derivatives(u, x, request, differentiable=True)[0], parameters)
             true = _gradient(AD(coupled="ignore").derivatives(model, rows, request)[0], parameters)
-            error = float((ours - true).norm() / true.norm()) if parameters else None
+            error = float((ours - true).norm() / nonzero(true.norm(), ours.norm())) if parameters else None
         except UnsupportedError:
             remedy = "dudx.AD() refuses it, use the module that this one was traced or exported from."
         except RuntimeError:
@@ -137,6 +141,8 @@ def _error(model: Model, rows: Tensor, engine: Engine, operators: list[Operator]
         with torch.autocast(rows.device.type, enabled=False):
             true = torch.cat(prepare(precise, request, {1: _STEP, 2: _STEP}, 4)(twin, precise)).double()
         ours = torch.cat(list(engine.derivatives(model, rows, request))).double()
-        return float((ours - true).abs().amax() / true.abs().amax().clamp(min=torch.finfo(torch.float64).tiny))
+        size = nonzero(true.abs().amax(), ours.abs().amax())
+        wrong = float((ours - true).abs().amax())
+        return wrong / float(size) if size else math.inf if wrong else 0.0
     except (DudxError, RuntimeError, TypeError):  # it has no copy, or no derivatives
         return None

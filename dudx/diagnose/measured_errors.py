@@ -42,6 +42,18 @@ def reason(error: Exception) -> str:
     return first_line(error).split(". ")[0].split("; ")[0].rstrip(".")
 
 
+def percent(value: float) -> str:
+    """Format a relative error as a percentage; one relative to a true value of zero is "infinite"."""
+    if not math.isfinite(value):
+        return "infinite"
+    return f"{100 * value:.2g} %" if value < 1 else f"{100 * value:.0f} %"
+
+
+def nonzero(true: Tensor, ours: Tensor) -> Tensor:
+    """Return sizes of true values, with zero for those that are zero to rounding beside what was computed."""
+    return true.masked_fill(true <= torch.finfo(true.dtype).eps ** 0.5 * ours, 0)
+
+
 class ErrorMeasurement:
     """The errors of the batched idiom and of the isolated network, as far as they can be measured.
 
@@ -144,6 +156,9 @@ def _error(ours: Tensor, exact: Tensor) -> RelativeError | None:
     known = size.isfinite()
     if not bool(known.any()):
         return None
-    scale = (size.masked_fill(~known, 0).square().sum(0) / known.sum(0)).sqrt().expand_as(wrong)
+    scale, ours_scale = (
+        (part.masked_fill(~known, 0).square().sum(0) / known.sum(0)).sqrt() for part in (size, ours.norm(dim=-1))
+    )
+    scale = nonzero(scale, ours_scale).expand_as(wrong)
     relative = torch.where(wrong == 0, 0, wrong / scale)[known].nan_to_num(nan=math.inf, posinf=math.inf)
     return RelativeError(float(relative.median()), float(relative.amax()))

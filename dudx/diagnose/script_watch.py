@@ -6,6 +6,7 @@ graph that it is taken of is all that is needed to tell.
 
 from __future__ import annotations
 
+import math
 import sys
 import sysconfig
 import threading
@@ -20,6 +21,7 @@ from torch import Tensor
 from torch.autograd.graph import GradientEdge
 
 from dudx.backend.fused_kernels import is_fused_norm
+from dudx.diagnose.measured_errors import nonzero, percent
 from dudx.errors import first_line, whole_number
 
 _KINKED = ("Relu", "Threshold", "LeakyRelu", "Hardtanh", "Prelu", "RreluWithNoise", "Hardshrink", "Softshrink")
@@ -159,11 +161,12 @@ class Watch:
         flat = gradient is None or not bool(gradient.detach().as_subclass(Tensor).any())
         error = None if gradient is None or order > 1 else self._coupling(u, x, weight, gradient)
         if error is not None:
+            how_much = f"off by {percent(error)}" if math.isfinite(error) else "whose true value is zero"
             yield (
                 "coupled",
                 (
                     "samples of the batch influence each other, so the gradient of their sum is not each sample's own "
-                    f"(off by {100 * error:.2g} %)"
+                    f"({how_much})"
                 ),
             )
         elif flat and order == 1:
@@ -205,7 +208,8 @@ class Watch:
             others[row] = 0
             scale = float(own.abs().amax())
             if float(others.abs().amax()) > 1e3 * torch.finfo(own.dtype).eps * scale:
-                error = float((gradient[row].detach() - own[row]).norm() / own[row].norm().clamp(min=1e-300))
+                size = nonzero(own[row].norm(), gradient[row].norm())
+                error = float((gradient[row] - own[row]).norm() / size)
                 worst = max(worst or 0.0, error)
         return worst
 

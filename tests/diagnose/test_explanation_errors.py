@@ -123,3 +123,37 @@ def test_a_network_for_one_batch_only():
     found = explain(Captured(600, mix=True).double(), points(600, 2))
     assert (found.coupled, found.points, found.gradient) == (True, 0, None)
     assert "takes no fewer than all 600 points" in str(found)
+
+
+class Rounded(torch.autograd.Function):
+    """Rounds, and passes gradients on: the true derivative is zero."""
+
+    @staticmethod
+    def forward(ctx, x):
+        return torch.floor(3 * x)
+
+    @staticmethod
+    def backward(ctx, gradient):
+        return 3 * gradient
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize(
+    "network",
+    [
+        lambda x: Rounded.apply(x[:, :1]),
+        lambda x: 1e-3 * Rounded.apply(x),
+        lambda x: (x - x.mean(0)).mean(0, keepdim=True).expand(len(x), 2) + x.detach() * 0,
+    ],
+    ids=["rounded", "small", "zero"],
+)
+def test_an_error_beside_zero_is_a_sentence(network, dtype):
+    report = str(explain(network, torch.rand(64, 2, dtype=dtype, generator=torch.Generator().manual_seed(0))))
+    assert not re.search(r"\de\+\d+ %|\d{5,} %", report)
+    if "leaves the graph" in report:
+        assert "the true derivative is zero here" in report
+
+
+def test_the_report_of_a_rounding_network_says_that_the_derivative_is_zero():
+    report = str(explain(lambda x: Rounded.apply(x[:, :1]), torch.rand(64, 2, dtype=torch.float64)))
+    assert "the true derivative is zero here, and the computed one is not" in report
