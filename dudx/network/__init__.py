@@ -1,1 +1,1 @@
-"""Looking at a network: its modules, whether its samples influence each other, and how to run it without a trace."""
+"""A user's network: its modules, checks of its behaviour, and how to run it without side effects."""

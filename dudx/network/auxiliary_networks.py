@@ -1,4 +1,4 @@
-"""Several networks of the same inputs as one."""
+"""A model and auxiliary networks of the same inputs, with their outputs side by side."""
 
 from __future__ import annotations
 
@@ -15,29 +15,29 @@ from dudx.network.batch_bound import BatchBound, is_one_function, samples_of, un
 
 
 class WithNetworks(nn.Module):
-    """A model and further networks as one, whose outputs stand side by side."""
+    """A model and auxiliary networks as one module, with their outputs concatenated."""
 
     def __init__(self, model: Any, networks: Iterable[Any]):
         super().__init__()
-        # Callables that are no modules are kept as they are. The model is held weakly: it is the key to this.
+        # Callables that are not modules are kept as they are. The model is held weakly: it is the key of the cache.
         try:
             self._model: Callable[[], Any] = weakref.ref(model)
-        except TypeError:  # such a callable is no key to anything either
+        except TypeError:  # such a callable cannot be a key either
             self._model = lambda: model
         self._networks = tuple(networks)
         self.inside = nn.ModuleList(part for part in (model, *self._networks) if isinstance(part, nn.Module))
 
     @property
     def model(self) -> Any:
-        """The model without the networks."""
+        """The model without the auxiliary networks."""
         return self._model()
 
     def forward(self, x: Tensor, **data: Tensor) -> Tensor:
-        """The data are the model's."""
+        """Evaluate the model, with its data, and the auxiliary networks at x."""
         return self.beside(self.model(x, **data), x)
 
     def beside(self, u: Any, x: Any) -> Any:
-        """The model's output at some rows, with those of the networks beside it."""
+        """Append the outputs of the auxiliary networks at x to the model's output u."""
         found = [part(x) for part in self._networks]
         for output in found:
             if output.ndim != 2 or output.shape[1] != 1:
@@ -47,7 +47,7 @@ class WithNetworks(nn.Module):
 
 @dataclass(frozen=True)
 class _Bound:
-    """How a model that holds tensors is put together again, and then joined."""
+    """Rebuild a model that holds tensors, together with its auxiliary networks."""
 
     model: Callable[..., Any]
 
@@ -56,16 +56,16 @@ class _Bound:
 
 
 class BoundWithNetworks(BatchBound):
-    """A model that holds tensors of the batch, isolated or with data, beside networks that are the same at all points.
+    """A model that holds tensors of the batch (isolated, or with data) together with auxiliary networks.
 
     Args:
-        model: what holds the tensors; its rows belong to samples, and so do those of the whole.
-        joined: the network inside of it together with the others.
+        model: the model that holds the tensors; its rows belong to samples.
+        joined: the network inside that model together with the auxiliary networks.
     """
 
     def __init__(self, model: Any, joined: WithNetworks):
         self.model, self.joined = model, joined
-        self.__self__ = joined  # so that it is known by its owner, as a method is
+        self.__self__ = joined  # owner_of() finds the network by this, as for a method
 
     @property
     def not_compiled(self) -> str | None:  # type: ignore[override]
@@ -88,7 +88,7 @@ class BoundWithNetworks(BatchBound):
 
 
 def with_networks(model: Any, networks: Mapping[str, Any], known: MutableMapping[Any, WithNetworks]) -> Any:
-    """A model with networks beside it, `known` from an earlier call where it can be remembered."""
+    """Combine a model with auxiliary networks; `known` caches the combinations of earlier calls."""
     if isinstance(model, WithNetworks | BoundWithNetworks):
         return model
     if isinstance(model, BatchBound):

@@ -1,4 +1,4 @@
-"""Models that hold tensors for the moment, and among them those that take each row of a batch by itself and say so."""
+"""Base classes of models that are bound to the tensors of one batch."""
 
 from __future__ import annotations
 
@@ -9,48 +9,48 @@ from torch import Tensor
 
 
 class BatchBound:
-    """The base of models made for the moment, of a network and tensors that belong to one batch."""
+    """Base class of temporary models: a network and tensors that belong to one batch."""
 
-    #: Why it cannot be compiled, for those who would.
+    #: Why the model cannot be compiled; None if it can.
     not_compiled: str | None = None
 
     @property
     def samples(self) -> int:
-        """How many samples the rows of a batch belong to: it takes so many rows, or a multiple."""
+        """Number of samples that rows belong to: the model takes this number of rows, or a multiple."""
         return 1
 
     @property
     def is_one_function(self) -> bool:
-        """Whether rows are values of one function, whichever samples they belong to."""
+        """True if all rows are values of one function, whichever samples they belong to."""
         return self.samples == 1
 
     def unbound(self) -> tuple[Any, tuple[Tensor, ...], Callable[..., Any]]:
-        """The network inside, the tensors held for the moment, and how to put them together again.
+        """Return the network, the tensors bound to it, and a function that binds them again.
 
-        What is made anew for every batch has its compiled graph with the network inside, and the batch is data.
+        Compiled graphs belong to the network, which persists; the tensors of the batch are passed as data.
         """
         return self, (), identity
 
 
 class Pointwise(BatchBound):
-    """The base of models that are known to take each row by itself, so that engines need not probe them."""
+    """Base class of models whose rows are independent by construction, so that engines need not probe them."""
 
 
 def samples_of(model: object) -> int:
-    """How many samples the rows of a batch belong to; a model of several takes them all, in order."""
+    """Number of samples that the rows of a batch belong to; 1 for a plain network."""
     return model.samples if isinstance(model, BatchBound) else 1
 
 
 def is_one_function(model: object) -> bool:
-    """Whether a model's values at all points are those of one function."""
+    """Return True if a model's values at all points are those of one function."""
     return not isinstance(model, BatchBound) or model.is_one_function
 
 
 def unbound(model: Any) -> tuple[Any, tuple[Tensor, ...], Callable[..., Any]]:
-    """A network apart from the tensors it holds for the moment, and how to put them together again."""
+    """Return a network, the tensors bound to it, and a function that binds them again."""
     return model.unbound() if isinstance(model, BatchBound) else (model, (), identity)
 
 
 def identity(model: Any) -> Any:
-    """A network that holds no tensors of a moment, put together."""
+    """Return the model: the bind function of a network without bound tensors."""
     return model

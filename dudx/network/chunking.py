@@ -1,4 +1,4 @@
-"""Whether a batch is being taken slice by slice at the moment, and how large the whole is."""
+"""State of a chunked evaluation: the size of the batch that is being evaluated in chunks."""
 
 from __future__ import annotations
 
@@ -6,12 +6,12 @@ import contextlib
 from collections.abc import Iterator
 from contextvars import ContextVar
 
-CHUNKED_ROWS: ContextVar[int] = ContextVar("dudx_slicing", default=0)
+CHUNKED_ROWS: ContextVar[int] = ContextVar("dudx_chunked_rows", default=0)
 
 
 @contextlib.contextmanager
 def in_chunks(count: int) -> Iterator[None]:
-    """While a batch of so many rows is taken slice by slice."""
+    """Declare that a batch of this many rows is evaluated in chunks inside the block."""
     token = CHUNKED_ROWS.set(count)
     try:
         yield
@@ -20,5 +20,5 @@ def in_chunks(count: int) -> Iterator[None]:
 
 
 def chunked_rows() -> int:
-    """The rows of the batch that is being taken apart at the moment; 0 where none is."""
+    """Number of rows of the batch that is being evaluated in chunks; 0 if none is."""
     return CHUNKED_ROWS.get()

@@ -1,4 +1,4 @@
-"""A plan as one compiled graph: a network or an ensemble, its derivatives, and what is made of them."""
+"""Run an engine's plan, and what follows it, as one compiled graph."""
 
 from __future__ import annotations
 
@@ -26,19 +26,19 @@ def run_compiled(
     given: tuple[Tensor, ...] = (),
     axes: tuple[int | None, ...] | None = None,
 ) -> Any:
-    """What `finish(subject, derivatives, x, given)` makes of the derivatives that a plan computes.
+    """Compute derivatives by a plan and return `finish(subject, derivatives, x, given)`, compiled.
 
     Args:
-        compiled: where graphs are kept.
-        plan: how the derivatives are computed, an engine's `Prepared`.
-        model: the network, or an ensemble: what is returned then has a leading axis of members.
+        compiled: cache of graphs.
+        plan: an engine's `Prepared`, which computes the derivatives.
+        model: the network or an ensemble; results of an ensemble have a leading axis of members.
         x: the points.
-        finish: the last step; what it closes over is what `way` stands for.
-        way: by what else graphs are told apart.
-        subject: what may change between calls, such as an object with a user's function: torch looks at it each time.
-        given: tensors that come with the call.
-        axes: where the members of an ensemble have points of their own, of each of the plan's tensors the axis of
-            members; points and `given` have it in front.
+        finish: the last step; `way` must identify everything it closes over.
+        way: further key of the graph.
+        subject: object that may change between calls, such as one with a user's function; torch guards it.
+        given: tensors of this call.
+        axes: for members of an ensemble with their own points, the axis of members of each of the plan's tensors;
+            points and `given` have it in front.
     """
     network, held, bind = unbound(model)
 
@@ -59,7 +59,7 @@ def run_compiled(
             return network.map(of, x, planned, given, axes=(0, axes, 0))
         return network.map(of) if isinstance(network, Ensemble) else of(network)
 
-    # What holds tensors knows their number besides their shapes.
+    # Models that hold tensors depend on their number of rows besides the shapes.
     tensors = shapes(x, *held, *plan.tensors, *given)
     key = GraphKey(plan.key, tensors, (way, torch.is_grad_enabled(), bind, axes), any_size=not held)
     return compiled(key, run, network, subject, held, x, plan.tensors, given)
@@ -69,6 +69,6 @@ _graphs_by_network: weakref.WeakKeyDictionary[Any, CompiledGraphs] = weakref.Wea
 
 
 def graphs_for(model: Any) -> CompiledGraphs:
-    """Where the graphs of a network are kept that belong to nothing else; they live as long as it does."""
+    """Cache of a network's graphs that belong to no residual; it lives as long as the network."""
     anchor = graph_anchor(unbound(model)[0])[0]
     return _graphs_by_network.setdefault(anchor, CompiledGraphs())

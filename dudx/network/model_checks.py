@@ -1,4 +1,4 @@
-"""Checks of models: what a model must be, and the one way engines call it."""
+"""Checks of a model and of its output; engines call every model through `forward`."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ Model = Callable[[Tensor], Tensor]
 
 
 def model(candidate: object, x: Tensor) -> Model:
-    """A callable whose parameters live where the points do."""
+    """Check that a model is callable and has the device and dtype of the points; return it."""
     if not callable(candidate):
         raise InputError(f"The model must be callable, from (B, d) to (B, m); got {type(candidate).__name__}.")
     if isinstance(candidate, type):
@@ -29,7 +29,7 @@ def model(candidate: object, x: Tensor) -> Model:
 
 
 def _first_parameter(module: nn.Module) -> Tensor | None:
-    """The first of `module.parameters()`, without the machinery of that: this is done in every call."""
+    """Return the first of `module.parameters()`, faster than by that iterator: this runs at every call."""
     ahead: list[nn.Module | None] = [module]
     while ahead:
         part = ahead.pop()
@@ -43,10 +43,10 @@ def _first_parameter(module: nn.Module) -> Tensor | None:
 
 
 def forward(model: Model, x: Any, kinds: tuple[type, ...] = (Tensor,)) -> Any:
-    """The model's output at `x`, once it is sure to be a (B, m) tensor and the input untouched.
+    """Return the model's output at `x` after checking that it is (B, m) and that the input is unchanged.
 
-    Engines call the model through here only, so every engine refuses the same models with the same words. An engine
-    that sends something else than a tensor through the network names it among the `kinds` it may get back.
+    All engines call the model through this function, so they refuse the same models with the same words. An engine
+    that passes other objects than tensors through the network lists their types in `kinds`.
     """
     version = None if torch.compiler.is_compiling() or x.is_inference() else x._version
     u = _called(model, x)
@@ -70,7 +70,7 @@ def forward(model: Model, x: Any, kinds: tuple[type, ...] = (Tensor,)) -> Any:
 
 
 def unchanged(x: Any, version: int) -> None:
-    """Refuse a model that wrote into `x` since its version was looked up."""
+    """Raise ModelError if the model wrote into `x` since `version` was read."""
     if x._version != version:
         raise ModelError("The model changed its input in place; write x = x * 2 rather than x *= 2 in its forward.")
 

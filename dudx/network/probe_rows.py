@@ -1,4 +1,4 @@
-"""The rows of a probe: where they are, how some of them move while the others stay, and what counts as a change."""
+"""Rows of a probe: their choice, the perturbations of some of them, and tolerances for the others."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from torch import Tensor
 from dudx.network.model_checks import Model
 from dudx.network.sandbox import output_of
 
-#: A number whose multiples come back to no place; what is measured by it has no symmetry of the network's own.
+#: The golden ratio: multiples modulo 1 never repeat, so that no symmetry of a network can hide a change.
 GOLDEN_RATIO = (math.sqrt(5) - 1) / 2
 #: The points among which nearest neighbours are looked for, the directions they are sorted along, and how many places
 #: apart in that order two neighbours may be.
@@ -20,7 +20,7 @@ _MAX_POINTS, _LINES, _NEIGHBOURS = 2**17, 3, 8
 
 
 def probe_batch(model: Model, x: Tensor, least: int, most: int) -> tuple[Tensor, Tensor]:
-    """The rows of a probe and the outputs there; as many as x where the model takes no other number of rows."""
+    """Return the rows of a probe and their outputs; all rows of x if the model accepts no other number."""
     rows = _probe_rows(x, least, most)
     try:
         return rows, output_of(model, rows)
@@ -32,12 +32,13 @@ def probe_batch(model: Model, x: Tensor, least: int, most: int) -> tuple[Tensor,
 
 
 def perturbations(rows: Tensor) -> Iterator[tuple[Tensor, Tensor]]:
-    """The rows with some of them moved, and which those are, (B, 1): every row moves while any other one stays.
+    """Yield the rows with some of them moved, and a mask (B, 1) of those.
 
-    Each row has a code of as many letters as any other, so no code contains another; the k-th time the rows move
-    that have the k-th letter. That takes 6 moves for 16 rows. The moves are far, up and down in turn, so that a
-    threshold on a mean is crossed, and by no round number, so that periodic functions notice. In the last move every
-    second row takes its neighbour's place, for the sake of influence that reaches only so far.
+    For every pair of rows, one moves while the other stays. Each row has a code, a set of letters of equal size, so
+    that no code contains another; the k-th perturbation moves the rows whose code has the k-th letter: 6 perturbations
+    for 16 rows. Moves are large and alternate in sign, so that a threshold on a mean is crossed, and are no round
+    numbers, so that periodic functions change. In the last perturbation every second row takes its neighbour's place,
+    which shows influence of short range.
     """
     count, letters = len(rows), 1
     while math.comb(letters, letters // 2) < count:
@@ -54,22 +55,22 @@ def perturbations(rows: Tensor) -> Iterator[tuple[Tensor, Tensor]]:
 
 
 def difference(a: Tensor, b: Tensor) -> Tensor:
-    """The absolute difference, which is zero between equal infinities and between two NaN, and NaN beside one."""
+    """Absolute difference: zero between equal infinities and between two NaN; NaN if one value only is NaN."""
     return (a - b).abs().masked_fill((a == b) | (a.isnan() & b.isnan()), 0)
 
 
 def rounding_tolerance(still: Tensor) -> Tensor:
-    """What rounding may change in each column of the output (m,); columns may have very different units."""
+    """Largest change by rounding in each column of the output (m,); columns may have very different units."""
     eps = torch.finfo(still.dtype).eps
-    # In half precision as many roundings as elsewhere would amount to the value itself.
+    # In half precision 64 roundings would amount to a large share of the value.
     return (64 if eps < 1e-4 else 8) * eps * still.masked_fill(~still.isfinite(), 0).abs().amax(0)
 
 
 def representative_points(x: Tensor, count: int) -> Tensor:
-    """Return the numbers of some points: half spread over the batch, half nearest neighbours of each other.
+    """Return indices of some points: half spread over the batch, half pairs of nearest neighbours.
 
-    Influence that reaches only so far, as in particle methods and graphs with a cut-off radius, shows between the
-    nearest neighbours of the whole batch, and hardly ever between points that were chosen without regard to distance.
+    Influence with a cut-off radius, as in particle methods and graphs, shows between nearest neighbours of the whole
+    batch, and rarely between points chosen without regard to distance.
     """
     if count >= len(x):
         return torch.arange(len(x), device=x.device)
@@ -81,9 +82,9 @@ def representative_points(x: Tensor, count: int) -> Tensor:
 
 
 def _nearest_pairs(x: Tensor, count: int) -> Tensor:
-    """Return the numbers (2k,), k <= count, of disjoint pairs of different points that are close to each other.
+    """Return indices (2k,), k <= count, of disjoint pairs of distinct points that are close to each other.
 
-    Candidates are neighbours in the order of a projection on a line, of which a few directions are tried.
+    Candidates are neighbours in the order of projections on a few lines.
     """
     points = x[:_MAX_POINTS].double()
     width = (points.amax(0) - points.amin(0)).clamp(min=torch.finfo(torch.float64).tiny)
@@ -107,7 +108,7 @@ def _nearest_pairs(x: Tensor, count: int) -> Tensor:
 
 
 def _probe_rows(x: Tensor, least: int, most: int) -> Tensor:
-    """Rows of the batch, near and far; where there are too few, shifted copies make up the number."""
+    """Choose rows of the batch; if there are fewer than `least`, shifted copies make up the number."""
     x = x.detach()
     if len(x) >= least:
         rows = x[representative_points(x, most)]
@@ -119,10 +120,10 @@ def _probe_rows(x: Tensor, least: int, most: int) -> Tensor:
 
 
 def in_general_position(rows: Tensor) -> Tensor:
-    """Move rows away from where they are special: a factor that is zero on the boundary hides what it multiplies.
+    """Move rows away from special positions: a factor that is zero on the boundary hides what it multiplies.
 
-    All move a little in common. Where a column holds one value only they are drawn apart, two by two if they differ in
-    other columns, so that neighbours stay close.
+    All rows are shifted by the same amount. Rows with equal values in a column are spread along it, in pairs if they
+    differ in other columns, so that neighbours stay close.
     """
     cloud = 1 + rows.abs().amax(dim=0)
     number = torch.arange(len(rows), dtype=rows.dtype, device=rows.device).unsqueeze(1)

@@ -1,4 +1,4 @@
-"""Looking at a network now and then: what is found holds until the next look, and most meetings cost nothing."""
+"""Schedule of probes: at the 1st, 2nd, 4th, 8th ... call; results are reused in between."""
 
 from __future__ import annotations
 
@@ -16,47 +16,46 @@ Found = TypeVar("Found")
 
 @dataclass
 class NetworkRecord:
-    """What is known of a network since it was looked at last."""
+    """Results of the checks of a network since its last probe."""
 
-    #: The requests whose results were looked at.
+    #: The requests whose results were checked.
     checked: set[object] = field(default_factory=set)
     #: The axes and orders of these requests, each with how it was asked for.
     covered: set[object] = field(default_factory=set)
-    #: The last request that was made, which is mostly the next one too, and how.
+    #: The last request and how it was made; the next one is usually the same.
     last_request: tuple[object, object] | None = None
-    #: Whether it draws random numbers.
+    #: True if the network draws random numbers.
     random: bool = False
 
 
 @dataclass
-class _Meetings:
-    """How often a model was met in one mode for one purpose, and what the last look found."""
+class _CallCount:
+    """Number of calls of a model in one mode for one purpose, and the result of the last probe."""
 
     count: int = 0
     found: Any = None
 
 
-_met: weakref.WeakKeyDictionary[object, dict[object, _Meetings]] = weakref.WeakKeyDictionary()
+_call_counts: weakref.WeakKeyDictionary[object, dict[object, _CallCount]] = weakref.WeakKeyDictionary()
 
 
-def probed_on_schedule(model: Model, purpose: object, look: Callable[[], Found]) -> Found:
-    """What `look` finds at the 1st, 2nd, 4th, 8th … meeting with a model in its present mode; else what it found last.
+def probed_on_schedule(model: Model, purpose: object, probe: Callable[[], Found]) -> Found:
+    """Return the result of a probe, made at the 1st, 2nd, 4th, 8th ... call in the model's present mode.
 
-    A look that raises an error is forgotten with all the others at this model, so that what was refused is refused
-    again.
+    A probe that raises an error clears all records of the model, so that the next call raises it again.
     """
     owner = owner_of(model)
     mode = (purpose, getattr(model, "__func__", None), fingerprint(model))
     try:
-        meetings = _met.setdefault(owner, {}).setdefault(mode, _Meetings())
-    except TypeError:  # not weakly referable or not hashable: such a callable is looked at every time
-        return look()
-    meetings.count += 1
-    if meetings.count & (meetings.count - 1) == 0:
+        calls = _call_counts.setdefault(owner, {}).setdefault(mode, _CallCount())
+    except TypeError:  # without weak references or hash: probed at every call
+        return probe()
+    calls.count += 1
+    if calls.count & (calls.count - 1) == 0:
         try:
-            meetings.found = look()
+            calls.found = probe()
         except BaseException:
-            with contextlib.suppress(KeyError):  # a look inside this one may have forgotten it already
-                del _met[owner]
+            with contextlib.suppress(KeyError):  # a nested probe may have removed it already
+                del _call_counts[owner]
             raise
-    return meetings.found
+    return calls.found

@@ -17,34 +17,34 @@ _NOT_MAPPED = (
 
 
 def batches_per_pass(size: int) -> int:
-    """How many batches of a size pass at once: about 2¹⁵ rows, enough to keep a processor busy."""
+    """Number of batches of a size per pass: about 2¹⁵ rows, enough to keep a processor busy."""
     return max(1, 2**15 // size)
 
 
 def with_one_replaced(context: Tensor, own: Tensor, places: Tensor) -> Tensor:
-    """The batches (n, B, …) that are the context (B, …) with entry places[j] replaced by own[j]."""
+    """Return n copies (n, B, …) of the context (B, …); in copy j, entry places[j] is replaced by own[j]."""
     is_own = places.unsqueeze(1) == torch.arange(len(context), device=context.device)
     return torch.where(is_own.unsqueeze(-1), own.unsqueeze(1), context)
 
 
 def on_each_batch(model: Model, batches: Tensor) -> Tensor:
-    """The model on each of many batches, (n, B, d) to (n, B, m)."""
+    """Evaluate the model on each of n batches, (n, B, d) to (n, B, m)."""
     version = batches._version
     if scripted(model):
         raise UnsupportedError(_NOT_MAPPED)
     try:
         outputs = torch.func.vmap(lambda batch: model_checks.forward(model, batch), randomness="same")(batches)
     except ModelError as error:
-        if error.__cause__ is not None:  # a model that fails by itself says so here
+        if error.__cause__ is not None:  # raises the error of a model that fails by itself
             model_checks.forward(model, batches[0].clone())
             raise UnsupportedError(_NOT_MAPPED) from error.__cause__
         raise
-    model_checks.unchanged(batches, version)  # inside vmap a write leaves no trace
+    model_checks.unchanged(batches, version)  # inside vmap a write is not recorded
     return outputs
 
 
 class SameRandomNumbers:
-    """A network on blocks of rows, one row of each block for each point; every block draws the same numbers."""
+    """A network evaluated on blocks of rows, one row per point; every block draws the same random numbers."""
 
     def __init__(self, model: Model, points: int):
         self.model, self.points = model, points
