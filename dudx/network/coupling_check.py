@@ -1,4 +1,4 @@
-"""Networks whose samples influence each other: notice them before an engine gets them silently wrong."""
+"""Detect coupled networks, whose samples influence each other, and refuse them."""
 
 from __future__ import annotations
 
@@ -18,19 +18,19 @@ from dudx.network.probe_schedule import NetworkRecord, probed_on_schedule
 from dudx.network.row_dependence import refuse_if_rows_are_counted
 from dudx.network.sandbox import output_of
 
-# Influence shows in any handful of rows, so a probe never needs the whole batch.
+# Influence shows in a few rows, so a probe does not need the whole batch.
 _PROBE_ROWS = 16
-#: The share of rounding in the change of a row that moves from which on influence is looked for in double precision.
+#: Ratio of rounding to the response of a moved row above which the probe is repeated in double precision.
 _HIDDEN = 1e-3
 
-#: The problem, and the line that solves it.
+#: The message of the refusal: the problem, and the line that solves it.
 REFUSAL = (
     "The samples of this network's batch influence each other, as they do in batch norm in training mode and in "
     "attention over the batch, so this engine would silently return something other than each sample's own derivative. "
     "Use dudx.isolate(model, x) as the model, or the slower dudx.PerSampleAD() as the engine; "
     "print(dudx.explain(model, x)) says which layer it is."
 )
-#: The same where the batch comes in slices, which no engine can make up for.
+#: The message for chunked evaluation, in which no engine is right for coupled networks.
 _REFUSAL_OF_SLICES = (
     "The samples of this network's batch influence each other, so a slice of the batch is another batch with other "
     "derivatives. Isolate the whole batch beforehand, isolated = dudx.isolate(model, x), and use isolated.at(which) as "
@@ -40,10 +40,10 @@ _REFUSAL_OF_SLICES = (
 
 
 def coupled(model: Model, x: Tensor) -> bool:
-    """True where one sample's output depends on another sample's input, in the model's present mode.
+    """Return True if a sample's output depends on another sample's input, in the model's present mode.
 
-    Decided numerically: some rows are moved, and the outputs of the others are compared. The model's buffers
-    (running statistics) and the random state are left as they were.
+    Some rows are moved, and the outputs of the others are compared. The model's state (running statistics, counters)
+    and the random state are restored.
 
     Example:
         >>> x = torch.rand(10, 2)
@@ -55,12 +55,10 @@ def coupled(model: Model, x: Tensor) -> bool:
 
 
 def refuse_if_coupled(model: Model, x: Tensor) -> NetworkRecord:
-    """Raise CoupledModelError for a coupled network, probing only when it is met in this mode for the first time.
+    """Raise CoupledModelError for a coupled network; probe at the 1st, 2nd, 4th, 8th ... call in a mode.
 
-    Returns what else is known of it since the last probe.
-
-    Influence that training switches on later (a zero-initialised output projection, say) is found too: the probe is
-    repeated at the 2nd, 4th, 8th … meeting, which costs nothing in the long run.
+    Repeated probes find influence that training switches on later, such as a zero-initialised output projection.
+    Returns the record of other checks since the last probe.
     """
     if x.is_meta or torch.compiler.is_compiling() or isinstance(model, Pointwise):
         return NetworkRecord()
@@ -83,7 +81,7 @@ def _probe(model: Model, x: Tensor) -> bool:
     try:
         return _influence(model, x)
     except Exception as error:
-        output_of(model, x.detach())  # a network that fails by itself says so here
+        output_of(model, x.detach())  # raises the error of a network that fails by itself
         raise ModelError(
             f"The network fails where some of the points are moved away ({first_line(error)}), by which it is found "
             "out whether samples influence each other. If you know that they do not, say so to the engine: "
@@ -92,14 +90,14 @@ def _probe(model: Model, x: Tensor) -> bool:
 
 
 def _influence(model: Model, x: Tensor) -> bool:
-    """Whether rows that stay change when others move."""
+    """Return True if rows that stay change when others move."""
     with torch.no_grad():
         rows, still = probe_batch(model, x, least=4, most=_PROBE_ROWS)
         tolerance = rounding_tolerance(still)
         found, response = _influence_at(model, rows, still, tolerance)
         if found or bool((tolerance <= _HIDDEN * response).all()):
             return found
-        # The output is so large beside its changes that influence may be taken for rounding.
+        # The output is so large relative to its changes that influence may look like rounding.
         double = in_double(model, rows)
         if double is not None:
             rows = rows.double()
@@ -110,14 +108,14 @@ def _influence(model: Model, x: Tensor) -> bool:
 
 
 def _influence_at(model: Model, rows: Tensor, still: Tensor, tolerance: Tensor) -> tuple[bool, Tensor]:
-    """Whether rows that stay change by more than a tolerance (m,), and how much those that move do at the most (m,)."""
+    """Return whether rows that stay change by more than a tolerance (m,), and the largest change (m,) of moved rows."""
     response = torch.zeros_like(tolerance)
     repeated = False
     for moved, block in perturbations(rows):
         changes = difference(output_of(model, moved), still)
         response = torch.maximum(response, changes.masked_fill(~block | ~changes.isfinite(), 0).amax(0))
         change = changes.masked_fill(block, 0).amax(0)
-        if bool((change <= tolerance).all()):  # a NaN in a row that stayed is influence, and fails here
+        if bool((change <= tolerance).all()):  # False for a NaN in a row that stayed, which is influence
             continue
         if not repeated:
             tolerance, repeated = tolerance + 10 * _noise(model, rows, still), True
@@ -127,10 +125,10 @@ def _influence_at(model: Model, rows: Tensor, still: Tensor, tolerance: Tensor) 
 
 
 def _noise(model: Model, rows: Tensor, still: Tensor) -> Tensor:
-    """How much outputs change by themselves (m,): by randomness that no seed reaches, or sums whose order varies."""
+    """Measure changes (m,) of the output between equal passes, as by sums whose order varies."""
     noise = torch.zeros_like(still[0])
     for _ in range(4):
         noise = torch.maximum(noise, difference(output_of(model, rows), still).amax(0))
-        if not bool(noise.any()):  # the usual case; otherwise one sample of the noise may be small by chance
+        if not bool(noise.any()):  # the usual case; a single sample of noise may be small by chance
             break
     return noise

@@ -1,4 +1,4 @@
-"""A network in double precision, in which small effects beside large values can be measured."""
+"""Copy a network to double precision, to measure small changes of large values."""
 
 from __future__ import annotations
 
@@ -16,16 +16,16 @@ from dudx.network.sandbox import output_of
 
 
 def in_double(model: Model, rows: Tensor) -> Model | None:
-    """Return a network in double precision that runs at such rows, or None if there is no such copy.
+    """Return the network in double precision, or None if it cannot be copied.
 
-    A module, or a method of one, is copied. A function without modules computes in the format of its points.
+    A module, or the owner of a method, is copied. A function without modules computes in the format of its points.
     """
     if isinstance(model, BatchBound) or rows.dtype == torch.float64 or rows.is_meta:
         return None
     try:
         double: Any = _copied(model)
         return None if output_of(double, rows[:2].double()).dtype != torch.float64 else double
-    except Exception:  # it cannot be copied, or has tensors of its own in another format
+    except Exception:  # it cannot be copied, or holds tensors of another format
         return None
 
 

@@ -1,4 +1,4 @@
-"""Several networks of one kind as one: their parameters stacked, all members in one pass."""
+"""Ensembles: networks of the same layers as one model, with stacked parameters and one pass for all members."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from torch.func import functional_call, vmap
 
 from dudx.backend.active_modes import transforms_active
 from dudx.errors import InputError
-from dudx.network.same_structure import difference
+from dudx.network.same_structure import first_difference
 
 
 class Ensemble(nn.Module):
@@ -29,7 +29,7 @@ class Ensemble(nn.Module):
         self.count = len(networks)
         parameters = [dict(network.named_parameters()) for network in networks]
         self._names = list(parameters[0])
-        #: Parameters of shape (members, …): an optimizer trains all of them.
+        #: Parameters of shape (members, …), which an optimizer trains.
         self.stacked = nn.ParameterList(torch.stack([own[name].detach() for own in parameters]) for name in self._names)
         for stacked, parameter in zip(self.stacked, parameters[0].values(), strict=True):
             stacked.requires_grad_(parameter.requires_grad)
@@ -38,12 +38,12 @@ class Ensemble(nn.Module):
         for number, name in enumerate(self._buffer_names):
             together = torch.stack([own[name].detach() for own in buffers])
             self.register_buffer(f"buffer{number}", together, persistent=name in kept)
-        # In a tuple, so that it is no part of this module: its own parameters are never used.
+        # In a tuple, so that it is not registered as a submodule: its own parameters are never used.
         self._kind = (copy.deepcopy(networks[0]),)
 
     @property
     def kind(self) -> nn.Module:
-        """A network of the members' kind and mode."""
+        """A network with the members' layers and mode, whose parameters are not used."""
         return self._kind[0]
 
     @property
@@ -51,7 +51,7 @@ class Ensemble(nn.Module):
         return {name: getattr(self, f"buffer{number}") for number, name in enumerate(self._buffer_names)}
 
     def _apply(self, fn: Callable[..., Any], recurse: bool = True) -> Ensemble:
-        self.kind._apply(fn, recurse)  # what says of which format and where its members are
+        self.kind._apply(fn, recurse)  # format and device of the members are read from it
         return super()._apply(fn, recurse)
 
     def train(self, mode: bool = True) -> Ensemble:
@@ -63,25 +63,25 @@ class Ensemble(nn.Module):
         return self.map(lambda member: member(x))
 
     def map(self, function: Callable[..., Any], *own: Any, axes: tuple[Any, ...] = ()) -> Any:
-        """A function of a network for all members at once; what it returns has a leading axis of members.
+        """Apply a function of a network to all members at once; results have a leading axis of members.
 
-        Further arguments are shared out between members along `axes`, as `torch.func.vmap` takes them in `in_dims`.
+        Further arguments are split between members along `axes`, as by `in_dims` of `torch.func.vmap`.
         """
         kind = self.kind
 
         def of(parameters: tuple[Tensor, ...], buffers: dict[str, Tensor], *own: Any) -> Any:
             return function(_Member(kind, {**dict(zip(self._names, parameters, strict=True)), **buffers}), *own)
 
-        # Each member draws random numbers of its own, as networks that are trained one by one do.
+        # Each member draws its own random numbers, as networks trained one by one do.
         return vmap(of, (0, 0, *axes), randomness="different")(tuple(self.stacked), self._buffers_of, *own)
 
     def member(self, number: int) -> Callable[..., Tensor]:
-        """One of the networks, its parameters those of the ensemble."""
+        """One of the networks, as a callable that uses the parameters of the ensemble."""
         state = {name: stacked[number] for name, stacked in zip(self._names, self.stacked, strict=True)}
         return _Member(self.kind, {**state, **{name: buffer[number] for name, buffer in self._buffers_of.items()}})
 
     def members(self) -> list[nn.Module]:
-        """The networks one by one, as copies."""
+        """The networks, as copies."""
         found = []
         for number in range(self.count):
             member = copy.deepcopy(self.kind)
@@ -92,7 +92,7 @@ class Ensemble(nn.Module):
 
 
 class _Member:
-    """One of the networks, by its parameters."""
+    """A network evaluated with given parameters and buffers."""
 
     def __init__(self, kind: nn.Module, state: dict[str, Tensor]):
         self.kind, self.state = kind, state
@@ -102,11 +102,10 @@ class _Member:
 
 
 def ensemble(networks: Sequence[nn.Module]) -> Ensemble:
-    """Networks of the same layers as one model: one batched product of matrices a layer for all members.
+    """Combine networks of the same layers into one model, with one batched matrix product per layer.
 
-    Its outputs, and what `evaluate` and a `Residual` make of it, have a leading axis of members. The parameters are
-    copies, stacked; `members()` gives the networks one by one. A `Residual` takes points (B, d) for all members, or
-    (M, B, d), a batch for each.
+    Outputs, derivatives and residuals have a leading axis of members. The parameters are stacked copies; `members()`
+    returns the networks. A `Residual` takes points (B, d) for all members, or (M, B, d), one batch per member.
 
     Example:
         >>> nets = [torch.nn.Sequential(torch.nn.Linear(2, 1), torch.nn.Tanh()) for _ in range(3)]
@@ -121,7 +120,7 @@ def ensemble(networks: Sequence[nn.Module]) -> Ensemble:
     if any(isinstance(part, torch.jit.ScriptModule) for network in networks for part in network.modules()):
         raise InputError("An ensemble cannot be made of scripted or traced modules; use those they were made of.")
     for number, network in enumerate(networks[1:], 1):
-        where = difference(networks[0], network)
+        where = first_difference(networks[0], network)
         if where is not None:
             raise InputError(
                 "The networks of an ensemble must have the same layers, of the same sizes, settings and formats, and "

@@ -1,4 +1,4 @@
-"""Networks that draw random numbers from other generators than torch's, which probes and stencils cannot repeat."""
+"""Detect random numbers from other generators than torch's, which stencils cannot repeat."""
 
 from __future__ import annotations
 
@@ -24,13 +24,13 @@ def refuse_foreign_noise(model: Model, x: Tensor, engine: str) -> None:
     Args:
         model: the network.
         x: the points, (B, d).
-        engine: the name of the engine that needs the same numbers at all rows of a point.
+        engine: name of the engine, which needs equal numbers at all rows of a point.
     """
     if x.is_meta or isinstance(model, Pointwise) or vmap_active():
         return
     rows = x.detach() if samples_of(model) > 1 else probe_batch(model, x, _ROWS, _ROWS)[0]
     outputs = []
-    # One sandbox for both passes, as it puts back generators that the network holds when it is left.
+    # One sandbox for both passes, since it restores generators that the network holds on exit.
     with contextlib.suppress(ModelError), torch.no_grad(), sandboxed(model) as numbers:
         for _ in range(2):
             numbers.restart()

@@ -1,4 +1,4 @@
-"""Random numbers of our own: networks draw from a generator that nobody else has, and the process's stay untouched."""
+"""Private random numbers: networks draw from separate generators, and those of the process stay untouched."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from dudx.backend.torch_classes import DispatchMode
 
 
 class KernelMonitor(DispatchMode):
-    """Notes whether kernels draw random numbers and in which formats they compute, also inside of scripts."""
+    """Dispatch mode that records random draws and the formats of results, also inside scripts."""
 
     def __init__(self) -> None:
         super().__init__()
-        #: Whether anything was drawn, and whether in a part that the backward pass runs again.
+        #: True if random numbers were drawn; and if so in a checkpoint, which the backward pass runs again.
         self.drawn = self.drawn_in_checkpoint = False
-        #: The coarsest format that anything was computed in.
+        #: The coarsest floating-point format of any result.
         self.coarsest_dtype: torch.dtype | None = None
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
@@ -30,29 +30,29 @@ class KernelMonitor(DispatchMode):
         return made
 
     def run(self, func: Any, args: Any, kwargs: Any) -> Any:
-        """The kernel itself."""
+        """Run the kernel."""
         if _draws(func, args, kwargs):
             self.note_draw()
         return func(*args, **kwargs)
 
     def note_draw(self) -> None:
-        """Remember that numbers are drawn, and where."""
+        """Record that random numbers are drawn."""
         self.drawn, self.drawn_in_checkpoint = True, self.drawn_in_checkpoint or checkpoint_active()
 
     def coarser_than(self, dtype: torch.dtype) -> torch.dtype | None:
-        """The coarsest format that anything was computed in, if it is coarser than this one."""
+        """Return the coarsest format of any result if it is coarser than `dtype`."""
         return self.coarsest_dtype if _eps(self.coarsest_dtype) > _eps(dtype) else None
 
 
 class PrivateRandomNumbers(KernelMonitor):
-    """While it is entered, what this thread draws comes from generators of its own, seeded alike every time.
+    """Dispatch mode in which random numbers come from private generators with a fixed seed.
 
-    The process's generators are neither read nor set: other threads, which draw from these, notice nothing. Numbers
-    that a kernel draws inside itself, as fused attention with dropout does, are the process's as always.
+    The generators of the process are neither read nor set, so other threads are not affected. Numbers that a kernel
+    draws internally, as fused attention with dropout does, still come from the process.
 
     Args:
-        seed: of the generators.
-        states: where to begin instead, by the kind of device.
+        seed: seed of the generators.
+        states: initial states instead of the seed, by type of device.
     """
 
     def __init__(self, seed: int = 0, states: Mapping[str, Tensor] | None = None):
@@ -61,7 +61,7 @@ class PrivateRandomNumbers(KernelMonitor):
         self.generators: dict[torch.device, torch.Generator] = {}
 
     def restart(self, seed: int | None = None) -> None:
-        """Draw from here on what was drawn from the beginning on, or what another seed gives."""
+        """Reset the generators to their seed, or to another one."""
         self.seed = self.seed if seed is None else seed
         for generator in self.generators.values():
             generator.manual_seed(self.seed)
@@ -80,7 +80,7 @@ class PrivateRandomNumbers(KernelMonitor):
         return taking(*args, **{**kwargs, "generator": self._generator(args, kwargs)})
 
     def _generator(self, args: Any, kwargs: Any) -> torch.Generator:
-        """The one of the device on which the numbers are made."""
+        """Return the generator of the device on which the numbers are created."""
         tensor = next((value for value in args if isinstance(value, Tensor)), None)
         device = torch.device(kwargs.get("device") or (torch.device("cpu") if tensor is None else tensor.device))
         known = self.generators.get(device)
@@ -91,7 +91,7 @@ class PrivateRandomNumbers(KernelMonitor):
         return known
 
     def _dropped(self, x: Tensor, p: float, train: bool | None) -> tuple[Tensor, Tensor]:
-        """Dropout in one kernel, which takes no generator."""
+        """Replace the dropout kernel, which takes no generator."""
         if train is False or p == 0:
             return x.clone(), torch.ones_like(x, dtype=torch.bool)
         kept = torch.empty_like(x).bernoulli_(1 - p, generator=self._generator((x,), {}))
@@ -99,7 +99,7 @@ class PrivateRandomNumbers(KernelMonitor):
 
 
 def _draws(func: Any, args: Any, kwargs: Any) -> bool:
-    """Whether a kernel draws random numbers with these arguments; attention may, if it drops anything."""
+    """Return True if a kernel draws random numbers with these arguments; attention does with dropout only."""
     if torch.Tag.nondeterministic_seeded not in func.tags:
         return False
     names = [argument.name for argument in func._schema.arguments]
@@ -113,7 +113,7 @@ def _eps(dtype: torch.dtype | None) -> float:
 
 @lru_cache(maxsize=256)
 def _taking_a_generator(func: Any) -> tuple[int, Any]:
-    """Where the arguments of a function that draws numbers have the generator, and the function that takes one."""
+    """Return the position of the generator among the arguments, and the overload that takes one (or None)."""
     names = [argument.name for argument in func._schema.arguments]
     if "generator" in names:
         return names.index("generator"), func
@@ -122,7 +122,7 @@ def _taking_a_generator(func: Any) -> tuple[int, Any]:
         arguments = overload._schema.arguments
         others = [argument for argument in arguments if argument.name != "generator"]
         if len(others) + 1 == len(arguments) and _same(others, func._schema.arguments):
-            # Beyond this place arguments are given by name: numbers are made of a size, and all else is an option.
+            # Arguments after this position are keywords: the size comes first, all else is an option.
             return len(arguments), overload
     return len(names), None
 
@@ -132,7 +132,7 @@ def _same(these: Any, those: Any) -> bool:
 
 
 def process_generator_states(device: torch.device) -> dict[str, Tensor]:
-    """Where the process's generators are that a network on this device draws from, by the kind of device."""
+    """Return the states of the process's generators for a device, by type of device."""
     states = {"cpu": torch.get_rng_state()}
     if device.type in ("cuda", "xpu", "mps"):
         states[device.type] = torch.get_device_module(device).get_rng_state()

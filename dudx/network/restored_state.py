@@ -1,4 +1,4 @@
-"""Put a network back as it was after a probe: buffers and plain Python state."""
+"""Restore the buffers and the plain Python state of a network after a probe."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ from torch import Tensor, nn
 from dudx.network.batch_bound import unbound
 from dudx.network.modules import modules_of, owner_of
 
-#: Objects nested deeper are not saved, nor the items of longer containers, nor the numbers of larger arrays.
+#: Limits: nesting of objects, items of a container, numbers of an array.
 _DEPTH, _MAX_ITEMS, _MAX_NUMBERS = 4, 1000, 2**16
-#: Attributes of a module that are torch's own. Buffers are saved apart; parameters and layers are not probed for.
+#: Attributes of a module that belong to torch. Buffers are saved separately; parameters and layers are not saved.
 _TORCH_OWN = {"_parameters", "_buffers", "_modules", "_non_persistent_buffers_set", "_compiled_call_impl"}
 
 Undo = Callable[[], object]
@@ -31,10 +31,14 @@ Undo = Callable[[], object]
 def unchanged_state(model: object) -> Iterator[None]:
     """Restore a model's buffers and plain Python state on exit.
 
-    Restored are attributes of the modules and of objects they hold, lists, dicts, sets and small arrays among them,
-    variables that a function keeps for itself, and random generators they hold. Not restored are global variables
-    changed in place, containers nested more than four objects deep, files, and the global generators of `random` and
-    `numpy.random`, which belong to the process.
+    Restored are:
+
+    - attributes of the modules and of objects they hold, including lists, dicts, sets and arrays up to 2¹⁶ numbers;
+    - `nonlocal` and `global` variables that a function assigns, and objects in its closure;
+    - random generators that these hold.
+
+    Not restored are global objects changed in place, objects nested more than four levels deep, items of containers
+    longer than 1000, files, and the global generators of `random` and `numpy.random`, which belong to the process.
     """
     modules = modules_of(model)
     buffers = [(m._buffers, name, b, b.clone()) for m in modules for name, b in m._buffers.items() if b is not None]
@@ -46,13 +50,13 @@ def unchanged_state(model: object) -> Iterator[None]:
             restore()
         with torch.no_grad():
             for owner, name, buffer, value in buffers:
-                owner[name] = buffer  # a forward may have put another tensor in its place
-                if not torch.equal(buffer, value):  # else a graph that holds the buffer would notice the write
+                owner[name] = buffer  # a forward may have replaced the tensor
+                if not torch.equal(buffer, value):  # a needless write would invalidate graphs that hold the buffer
                     buffer.copy_(value)
 
 
 class _Snapshot:
-    """The state that can be reached from some objects, as functions that put it back."""
+    """The state reachable from some objects, as a list of functions that restore it."""
 
     def __init__(self, roots: list[object]):
         self.undo: list[Undo] = []
@@ -143,7 +147,7 @@ def _write_back(tensor: Tensor, version: int, before: Tensor) -> None:
 
 
 def _refill(container: Any, before: Any) -> None:
-    """Give a container its items again, unless it still has them."""
+    """Restore the items of a container if they changed."""
     if isinstance(container, dict):
         alike = container.keys() == before.keys() and all(container[key] is before[key] for key in before)
     elif isinstance(container, set):
@@ -164,7 +168,7 @@ def _restore_attributes(own: dict[str, Any], before: dict[str, Any], apart: set[
 
 
 def _is_of_a_user(value: object) -> bool:
-    """True for objects with attributes whose class is no library's."""
+    """Return True for an object with attributes whose class is defined in no library."""
     package = type(value).__module__.partition(".")[0]
     library = package in sys.stdlib_module_names or package in ("torch", "numpy", "dudx")
     scripted = isinstance(value, torch.jit.ScriptModule)
@@ -175,7 +179,7 @@ def _is_of_a_user(value: object) -> bool:
 
 @functools.lru_cache(maxsize=1024)
 def _written_names(code: types.CodeType) -> frozenset[str]:
-    """The variables outside of a function that its code binds anew: `nonlocal` and `global` ones."""
+    """Return the names of `nonlocal` and `global` variables that a function assigns."""
     stored = {i.argval for i in dis.get_instructions(code) if i.opname in ("STORE_DEREF", "STORE_GLOBAL")}
     inner = (_written_names(constant) for constant in code.co_consts if isinstance(constant, types.CodeType))
     return frozenset(stored).union(*inner)

@@ -1,4 +1,4 @@
-"""Networks that count or number the rows of a batch: outside of the batch they were given they are other functions."""
+"""Detect networks that depend on the number or order of rows, which differ in enlarged or split batches."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ _ROWS = 8
 
 
 def refuse_if_rows_are_counted(model: Model, x: Tensor, what: str) -> None:
-    """Raise UnsupportedError for a network whose output for a point depends on where in which batch the point is.
+    """Raise UnsupportedError for a network whose output for a point depends on the batch size or the row index.
 
     Args:
         model: the network.
         x: the points, (B, d).
-        what: who passes other batches than the one given, for the message.
+        what: subject and verb of the message, such as "FD passes".
     """
     if x.is_meta or isinstance(model, Pointwise) or vmap_active():
         return
@@ -37,9 +37,9 @@ def refuse_if_rows_are_counted(model: Model, x: Tensor, what: str) -> None:
 
 
 def rows_are_counted(model: Model, x: Tensor) -> bool:
-    """Return True if a batch of another size and order gives some row another output.
+    """Return True if a batch of another size and order changes the output of some row.
 
-    A network that takes no other batch, or draws random numbers, cannot be compared: False.
+    Returns False for a network that accepts no other batch, or that draws random numbers.
     """
     with torch.no_grad():
         blocks = samples_of(model) > 1
@@ -48,7 +48,7 @@ def rows_are_counted(model: Model, x: Tensor) -> bool:
         if double is not None:
             model, rows = double, rows.double()
             still = output_of(model, rows)
-        # Models that hold a row of data for each point take whole blocks, in which the order is fixed.
+        # Models with one row of data per point accept whole blocks only, in which the order is fixed.
         order = torch.arange(len(rows), device=rows.device)
         order = (order if blocks else (order.double() * GOLDEN_RATIO % 1).argsort()).repeat(3)
         try:
@@ -56,7 +56,7 @@ def rows_are_counted(model: Model, x: Tensor) -> bool:
         except Exception:
             return False
         size = still.masked_fill(~still.isfinite(), 0).abs().amax(0)
-        # Batches of different sizes are summed up in different orders, so that more than the last digits may differ.
+        # The order of sums depends on the batch size, so that more than the last digit may differ.
         if bool((difference(now, still[order]) <= torch.finfo(still.dtype).eps ** 0.75 * size).all()):
             return False
         return torch.equal(output_of(model, rows, seed=1).nan_to_num(), still.nan_to_num())

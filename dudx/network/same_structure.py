@@ -1,4 +1,4 @@
-"""Whether two networks do the same but for the numbers of their parameters and buffers."""
+"""Compare two networks in everything but the values of their parameters and buffers."""
 
 from __future__ import annotations
 
@@ -10,22 +10,22 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-#: What a module has besides its settings: tensors and modules are looked at apart, the rest is torch's own.
+#: Attributes that are no settings: tensors and submodules are compared separately, the rest belongs to torch.
 _APART = {"_parameters", "_buffers", "_modules", "_compiled_call_impl"}
-#: What has no parts, and is compared as it is.
+#: Types that are compared with ==.
 _PLAIN = (
     bool, int, float, complex, str, bytes, type, set, frozenset, range,
     torch.dtype, torch.device, types.BuiltinFunctionType,
 )  # fmt: skip
 
 
-def difference(first: nn.Module, other: nn.Module) -> str | None:
-    """Where two networks differ, by name; None where they are alike. What cannot be compared counts as alike."""
+def first_difference(first: nn.Module, other: nn.Module) -> str | None:
+    """Return the name of the first difference of two networks, or None; what cannot be compared counts as equal."""
     return _of_modules(first, other, "", False, set())
 
 
 def _of_modules(a: nn.Module, b: nn.Module, place: str, by_value: bool, seen: set[tuple[int, int]]) -> str | None:
-    # Parametrized layers have a class each, of the same name.
+    # Each parametrized layer has its own class, of the same name.
     if (type(a).__module__, type(a).__qualname__) != (type(b).__module__, type(b).__qualname__):
         return f"{place or 'its class'} ({type(a).__name__} and {type(b).__name__})"
     for own, others in ((a._parameters, b._parameters), (a._buffers, b._buffers)):
@@ -55,10 +55,10 @@ def _of_attributes(
 
 
 def _of(a: Any, b: Any, place: str, by_value: bool, seen: set[tuple[int, int]]) -> str | None:
-    """Where two values differ; modules that are no layers of the network, and so keep their numbers, by these too."""
+    """Return where two values differ. Modules that are no layers keep their numbers, which are compared too."""
     if a is b or (id(a), id(b)) in seen:
         return None
-    if hasattr(a, "__dict__"):  # others may be made for the moment, and their numbers be given again
+    if hasattr(a, "__dict__"):  # temporary objects are left out, as their ids may be reused
         seen.add((id(a), id(b)))
     if isinstance(a, nn.Module) and isinstance(b, nn.Module):
         return _of_modules(a, b, place, by_value, seen)
@@ -80,11 +80,11 @@ def _of(a: Any, b: Any, place: str, by_value: bool, seen: set[tuple[int, int]]) 
 
 
 def _parts(value: Any) -> list[Any] | None:
-    """What a container or a function is made of; None for other objects."""
+    """Return the parts of a container or a function; None for other objects."""
     if isinstance(value, list | tuple):
         return list(value)
     if isinstance(value, dict):
-        # Hooks have numbers that no two of them share.
+        # The keys of hooks are unique numbers.
         return [part for key, item in value.items() for part in ((item,) if isinstance(key, int) else (key, item))]
     if isinstance(value, functools.partial):
         return [value.func, list(value.args), dict(value.keywords)]
@@ -97,7 +97,7 @@ def _parts(value: Any) -> list[Any] | None:
 
 
 def _constants(function: types.FunctionType) -> list[Any]:
-    """The numbers and words in a function, and the code of functions inside it."""
+    """Return the constants of a function and the code of functions nested in it."""
     return [part.co_code if isinstance(part, types.CodeType) else part for part in function.__code__.co_consts]
 
 

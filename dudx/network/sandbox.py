@@ -1,4 +1,4 @@
-"""Running a network without leaving a trace: its buffers are as they were, and its random numbers are our own."""
+"""Run a network without side effects: state is restored, and random numbers are private."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ from dudx.network.restored_state import unchanged_state
 
 
 def output_of(model: Model, rows: Tensor, seed: int = 0) -> Tensor:
-    """The output without a graph and without a trace, also of a network that differentiates in its own forward."""
+    """Return the output without a graph or side effects, also of a network that differentiates in its forward."""
     try:
         with torch.no_grad(), sandboxed(model, seed):
             return model_checks.forward(model, rows.clone())
     except ModelError as failed:
-        if failed.__cause__ is None:  # what it returned is wrong, and will be again
+        if failed.__cause__ is None:  # the result is invalid, with a graph as well
             raise
         try:  # a network that differentiates in its own forward needs a graph for it
             with torch.inference_mode(False), torch.enable_grad(), sandboxed(model, seed):
@@ -34,9 +34,9 @@ def output_of(model: Model, rows: Tensor, seed: int = 0) -> Tensor:
 
 @contextlib.contextmanager
 def without_graph(model: Model, x: Tensor) -> Iterator[KernelMonitor]:
-    """For forward passes alone: nothing is recorded, unless the network differentiates in its own forward.
+    """Disable gradients in the block, unless the network differentiates in its own forward.
 
-    What it yields knows of the kernels that the network runs.
+    Yields a monitor of the kernels that the network runs.
     """
     kernels = PrivateRandomNumbers()
     with torch.no_grad():
@@ -44,7 +44,7 @@ def without_graph(model: Model, x: Tensor) -> Iterator[KernelMonitor]:
             with kernels, unchanged_state(model):
                 model_checks.forward(model, x.clone())
             needed = False
-        except ModelError as failed:  # if it fails with a graph too, it says so where it is used
+        except ModelError as failed:  # if it fails with a graph too, the error is raised at its use
             needed = failed.__cause__ is not None
     with torch.set_grad_enabled(needed):
         yield kernels
@@ -52,9 +52,9 @@ def without_graph(model: Model, x: Tensor) -> Iterator[KernelMonitor]:
 
 @contextlib.contextmanager
 def sandboxed(model: Model, seed: int = 0) -> Iterator[PrivateRandomNumbers]:
-    """Run with fixed random numbers, then restore the process's generators and the model's buffers.
+    """Run a model with fixed private random numbers, and restore its state on exit.
 
-    What it yields draws the same numbers again when asked to.
+    Yields the random numbers, which can be restarted.
     """
     with PrivateRandomNumbers(seed) as numbers, unchanged_state(model):
         yield numbers
@@ -64,7 +64,7 @@ def sandboxed(model: Model, seed: int = 0) -> Iterator[PrivateRandomNumbers]:
 def sandboxed_if_random(model: Model, rows: Tensor) -> Iterator[PrivateRandomNumbers]:
     """Sandbox a network only if it draws random numbers in a pass, so that others run at full speed."""
     with torch.no_grad(), sandboxed(model) as tried, contextlib.suppress(ModelError):
-        model_checks.forward(model, rows.clone())  # if it fails, it says so where it is used
+        model_checks.forward(model, rows.clone())  # if it fails, the error is raised at its use
     with (
         PrivateRandomNumbers() if tried.drawn else contextlib.nullcontext(PrivateRandomNumbers()) as numbers,
         unchanged_state(model),
@@ -74,7 +74,7 @@ def sandboxed_if_random(model: Model, rows: Tensor) -> Iterator[PrivateRandomNum
 
 @contextlib.contextmanager
 def untracked_statistics(model: Model) -> Iterator[None]:
-    """Keep batch norm layers in training mode from updating their running statistics once for each sample."""
+    """Keep batch norm layers in training mode from updating their running statistics."""
     tracking = [m for m in modules_of(model) if isinstance(m, BatchNorm) and m.training and m.track_running_stats]
     for module in tracking:
         module.track_running_stats = False
