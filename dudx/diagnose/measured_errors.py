@@ -23,6 +23,10 @@ from dudx.network.random_numbers import PrivateRandomNumbers
 from dudx.operators import D, Laplacian, Operator
 
 
+#: A relative change from which on the value that it is relative to is zero to rounding.
+_INFINITE = 1e6
+
+
 @dataclass(frozen=True)
 class RelativeError:
     """Errors at the points, relative to the root mean square of the true values.
@@ -43,8 +47,8 @@ def reason(error: Exception) -> str:
 
 
 def percent(value: float) -> str:
-    """Format a relative error as a percentage; one relative to a true value of zero is "infinite"."""
-    if not math.isfinite(value):
+    """Format a relative change as a percentage; one relative to zero, or to rounding, is "infinite"."""
+    if not value < _INFINITE:
         return "infinite"
     return f"{100 * value:.2g} %" if value < 1 else f"{100 * value:.0f} %"
 

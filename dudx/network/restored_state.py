@@ -38,7 +38,8 @@ def unchanged_state(model: object) -> Iterator[None]:
     - random generators that these hold.
 
     Not restored are global objects changed in place, objects nested more than four levels deep, items of containers
-    longer than 1000, files, and the global generators of `random` and `numpy.random`, which belong to the process.
+    longer than 1000, what hooks keep, files, and the global generators of `random` and `numpy.random`, which belong to
+    the process.
     """
     modules = modules_of(model)
     buffers = [(m._buffers, name, b, b.clone()) for m in modules for name, b in m._buffers.items() if b is not None]
@@ -136,8 +137,9 @@ class _Snapshot:
         apart = _TORCH_OWN if isinstance(value, nn.Module) else set()
         before = {name: item for name, item in own.items() if name not in apart}
         self.undo.append(functools.partial(_restore_attributes, own, before, apart))
-        for item in before.values():
-            self._save(item, depth)
+        for name, item in before.items():
+            if not (isinstance(value, nn.Module) and name.endswith("_hooks")):
+                self._save(item, depth)
 
 
 def _write_back(tensor: Tensor, version: int, before: Tensor) -> None:

@@ -102,8 +102,8 @@ def test_variables_of_functions_and_generators_are_put_back():
     assert torch.equal(own.get_state(), before[2])
 
 
-def test_what_a_hook_keeps_is_put_back_too():
+def test_hooks_see_the_passes_of_a_probe():
     model, seen = nn.Linear(2, 1), []
     model.register_forward_hook(lambda module, given, out: seen.append(len(out)))
     dudx.coupled(model, torch.rand(10, 2))
-    assert seen == []
+    assert seen
