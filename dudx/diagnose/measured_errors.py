@@ -22,9 +22,8 @@ from dudx.network.modules import modules_of
 from dudx.network.random_numbers import PrivateRandomNumbers
 from dudx.operators import D, Laplacian, Operator
 
-
 #: A relative change from which on the value that it is relative to is zero to rounding.
-_INFINITE = 1e6
+_INFINITE = 1e4
 
 
 @dataclass(frozen=True)

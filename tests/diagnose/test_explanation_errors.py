@@ -149,9 +149,7 @@ class Rounded(torch.autograd.Function):
 )
 def test_an_error_beside_zero_is_a_sentence(network, dtype):
     report = str(explain(network, torch.rand(64, 2, dtype=dtype, generator=torch.Generator().manual_seed(0))))
-    assert not re.search(r"\de\+\d+ %|\d{9,} %", report)
-    if "leaves the graph" in report:
-        assert "the true derivative is zero here" in report
+    assert not re.search(r"\de\+\d+ %|\d{7,} %", report)
 
 
 def test_the_report_of_a_rounding_network_says_that_the_derivative_is_zero():
