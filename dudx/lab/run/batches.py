@@ -1,4 +1,4 @@
-"""The points that a run trains on, drawn anew now and then."""
+"""Training points, redrawn every few epochs."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from dudx.lab.run.objective import Objective, Part
 
 
 class Batches:
-    """The points of every part, kept for some epochs; with them a run is resumed between two draws.
+    """Points of every part of the loss, kept for some epochs and stored in checkpoints.
 
     Args:
-        objective: what draws them.
+        objective: draws the points.
         every: epochs between new points.
-        generator: what they are drawn from.
-        residual: the size of the equation's residual at points, as the network is when it is asked.
+        generator: the random generator for the points.
+        residual: computes the size of the equation's residual at points for the present network.
     """
 
     def __init__(
@@ -27,7 +27,7 @@ class Batches:
         self._parts: list[Part] = []
 
     def at(self, epoch: int) -> tuple[list[Part], bool]:
-        """The parts of an epoch, and whether their points are fresh."""
+        """Return the parts of an epoch, and True if their points are new."""
         fresh = epoch % self.every == 0 or not self._parts
         if fresh:
             self._parts = self.objective.draw(self.generator, self.residual)
@@ -39,7 +39,7 @@ class Batches:
         return self._parts
 
     def state_dict(self) -> dict[str, Any]:
-        """The points; none where every epoch draws new ones."""
+        """Return the points; none if every epoch draws new ones."""
         kept = self._parts if self.every > 1 else []
         return {"points": [part.points for part in kept], "data": [dict(part.data) for part in kept]}
 

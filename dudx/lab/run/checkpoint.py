@@ -1,4 +1,4 @@
-"""A checkpoint: what each part of a run says of itself, in one file, so that the run goes on as if never stopped."""
+"""Checkpoints: the state of all parts of a run in one file, from which it continues bit for bit."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ FILE = "checkpoint.pt"
 
 
 class Stateful(Protocol):
-    """What a checkpoint asks of a part: torch's own convention."""
+    """An object with a state, by torch's convention."""
 
     def state_dict(self) -> Mapping[str, Any]: ...
 
@@ -25,18 +25,18 @@ class Stateful(Protocol):
 
 
 class Checkpoint:
-    """The file of a run's state, and the parts whose state it keeps."""
+    """The checkpoint file of a run, and the parts whose state it holds."""
 
     def __init__(self, folder: Path, problem: str, parts: Mapping[str, Stateful]):
         self.path, self.problem, self.parts = folder / FILE, problem, parts
 
     def save(self) -> None:
-        """Write down the state of every part."""
+        """Write the state of every part."""
         states = {name: dict(part.state_dict()) for name, part in self.parts.items()}
         file_formats.write_checkpoint(self.path, {"problem": self.problem, **states})
 
     def load(self) -> None:
-        """Give every part the state it had when it was written down."""
+        """Restore the state of every part."""
         content = file_formats.read_checkpoint(self.path)
         if content.get("problem") != self.problem:
             raise InputError(
@@ -57,7 +57,7 @@ class Checkpoint:
 
 
 class RandomNumbers:
-    """The generators of a run, and torch's own, which a user's code may ask."""
+    """State of a run's random generators, and of torch's own, which the user's code may use."""
 
     def __init__(self, device: torch.device, **generators: Generator):
         self.device, self.generators = device, generators
@@ -76,7 +76,7 @@ class RandomNumbers:
 
 
 def refuse_other_kind(name: str, ours: Any, theirs: Any) -> None:
-    """Raise a TypeError where a state holds something of another kind than the part it is for has there now."""
+    """Raise `TypeError` if a stored state has values of other types than the part's present state."""
     if ours is None or theirs is None:
         return
     kinds = next((k for k in (Mapping, list | tuple, Tensor, bool, int, str) if isinstance(ours, k)), float | int)
@@ -94,7 +94,7 @@ def refuse_other_kind(name: str, ours: Any, theirs: Any) -> None:
 
 
 def kept(state: Mapping[str, Any], whose: str) -> dict[str, Any]:
-    """A state that a user's class gives, if it can be read again: a checkpoint is never unpickled into objects."""
+    """Return the state of a user's class; refuse values that a checkpoint cannot hold: it unpickles no objects."""
     if (stranger := _stranger(dict(state))) is not None:
         raise InputError(
             f"The state of {whose} holds a {type(stranger).__name__}; a checkpoint keeps tensors, numbers, texts, and "
@@ -107,5 +107,5 @@ def _stranger(value: Any) -> Any:
     if type(value) in (dict, list, tuple):
         inside = [*value, *value.values()] if isinstance(value, dict) else value
         return next((found for item in inside if (found := _stranger(item)) is not None), None)
-    # By their exact types: numbers of numpy are numbers too, and are not read again.
+    # Exact types: numpy's numbers are subclasses of Python's, and cannot be read again.
     return None if value is None or type(value) in (bool, int, float, str) or isinstance(value, Tensor) else value

@@ -1,4 +1,4 @@
-"""How a network is seen in each part of the loss: as it is or, where its samples influence each other, pointwise."""
+"""The pointwise function that stands for a network in each part of the loss, if its samples influence each other."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from dudx.errors import InputError
 from dudx.network.coupling_check import coupled
 from dudx.network.model_checks import Model
 
-#: What is done about samples that influence each other.
+#: Treatment of samples that influence each other.
 Way = Literal["isolate", "fixed", "running", "ignore"]
 
 
 class Views:
-    """The function of a point that a network stands for while it is trained, and when it is asked.
+    """Pointwise functions of a network in training and in evaluation.
 
     A network without influence between samples stands for itself. Any other one is, by the way chosen:
 
@@ -37,7 +37,7 @@ class Views:
     def __init__(self, model: nn.Module, at_rest: Tensor, way: Way):
         self.model, self.at_rest = model, at_rest
         self.way: Way = way if coupled(model, at_rest) else "ignore"
-        #: The batch that running statistics have followed last.
+        #: The last batch that updated the running statistics.
         self._followed: Tensor | None = None
         if self.way == "running":
             with running_statistics(model):  # which says so where there are none
@@ -49,11 +49,11 @@ class Views:
 
     @property
     def isolating(self) -> bool:
-        """Whether samples that influence each other are kept from it in training."""
+        """True if training isolates samples that influence each other."""
         return self.way != "ignore"
 
     def training(self, points: Sequence[Tensor]) -> list[Model]:
-        """A function for each part of the loss, the interior first."""
+        """Return a function for each part of the loss, the interior first."""
         interior, *conditions = points
         if self.way == "isolate":
             views: list[Model] = [isolate(self.model, interior)]  # which alone updates running statistics
@@ -66,13 +66,13 @@ class Views:
         return [self.anywhere()] * len(points)
 
     def calibration(self) -> Model:
-        """The function whose derivatives steps are calibrated for, at the points of the context."""
+        """Return the function for whose derivatives steps are calibrated, at the points of the context."""
         if self.way == "isolate":
             return isolate(self.model, self.at_rest, update_statistics=False)
         return self.anywhere()
 
     def anywhere(self) -> Model:
-        """The function at any points while the network is trained."""
+        """Return the function at any points during training."""
         if self.way == "running":
             for layer in _norms(self.model):
                 layer.eval()
@@ -80,7 +80,7 @@ class Views:
         return self.model if self.way == "ignore" else frozen(self.model, self.at_rest, update_statistics=False)
 
     def evaluation(self) -> Model:
-        """The function that the trained network is, its module being in evaluation mode."""
+        """Return the function of the trained network, in evaluation mode."""
         if self.way == "fixed":
             _settle(self.model, self.at_rest)
         self.model.eval()
@@ -100,7 +100,7 @@ def _norms(model: nn.Module) -> list[BatchNorm]:
 
 
 def _settle(model: nn.Module, context: Tensor) -> None:
-    """Let evaluation mode normalise as training does: by the statistics of the context, divided by their number."""
+    """Set the running statistics to those of the context, as training computes them."""
     layers = [layer for layer in _norms(model) if layer.running_mean is not None]
     model.eval()  # so that nothing is drawn at random
     for layer in layers:
@@ -116,5 +116,5 @@ def _settle(model: nn.Module, context: Tensor) -> None:
 
 def _keep_statistics(layer: BatchNorm, inputs: tuple[Tensor, ...], output: Tensor) -> None:
     axes = [axis for axis in range(output.ndim) if axis != 1]
-    # Divided by the number, as the layer does in training; its own running variance is divided by one less.
+    # The biased variance, as in training; the layer's own running variance is unbiased.
     layer.running_var, layer.running_mean = torch.var_mean(inputs[0], axes, correction=0)

@@ -1,4 +1,4 @@
-"""Settings by what a problem is: how many inputs, equations and unknown functions it has, and of what order it is."""
+"""Choose settings by the numbers of inputs, equations and unknown functions of a problem."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from dudx.lab.problems import Problem
 from dudx.lab.problems.mesh import Triangles
 from dudx.lab.run.networks.mlp import MLP
 
-#: With more inputs than this there is no looking for places where the residual is large: points never come close.
+#: With more inputs than this, points are not sampled by the residual: they are never close to each other.
 _MANY = 6
 #: Values on the boundary jump where points this close, relative to the domain, differ by this share of their range.
 _CLOSE, _JUMP = 5e-3, 0.5
@@ -20,11 +20,11 @@ _PROBES = 2000
 
 
 def chosen(problem: Problem) -> dict[str, Any]:
-    """What suits a problem, beside the settings that suit all of them."""
+    """Return the settings that depend on the problem."""
     inputs, equations = len(problem.inputs), _equations(problem)
     found: dict[str, Any] = {"sampling": "uniform" if inputs > _MANY else "0.5 uniform + 0.5 adaptive"}
     if any(isinstance(piece.surface, Triangles) for piece in problem.domain.pieces):
-        # It takes as long to find out which points are inside as a step does.
+        # Finding the points inside a mesh takes as long as a step.
         found |= {"sampling": "uniform", "resample": 10, "memory": 0.0}
     if _jumps(problem):
         found["tame"] = True
@@ -34,21 +34,21 @@ def chosen(problem: Problem) -> dict[str, Any]:
     if inputs > _MANY:
         # Most parameters are in the first layer, and each point costs as much as it has inputs.
         return found | {"width": 16, "depth": 2, "batch": 800, "boundary_batch": 800, "initial_batch": 800}
-    # As many residuals as parameters, about, whatever the number of equations.
+    # About as many residuals as parameters, for any number of equations.
     batch = int((2000 if inputs == 2 else 3000) / math.sqrt(equations))
     edge = 400 if inputs == 2 else 800
     found |= {"width": 24 if inputs == 2 else 28, "batch": batch, "boundary_batch": edge, "initial_batch": edge}
     measured = sum(len(one.points) for one in problem.conditions.data)
     if problem.functions and measured:
-        # Of a function that only measurements tell of, they tell no more than they are many: a network that starts
-        # flat, with no more parameters than that, has fewer ways to follow their noise.
+        # Only measurements determine these functions: a network that starts
+        # flat and has no more parameters than measurements follows their noise less.
         networks = 1 + len(problem.functions)
         found |= {"width": min(max(int(math.sqrt(measured / networks)) - 2, 8), 24), "depth": 2, "spread": 1.0}
     return found
 
 
 def _jumps(problem: Problem) -> bool:
-    """Whether values that are given on the boundary jump from one piece of it to the next."""
+    """Return True if given boundary values jump between neighbouring points."""
     low, high = problem.domain.bounds
     size = max(b - a for a, b in zip(low, high, strict=True))
     generator = torch.Generator().manual_seed(0)

@@ -1,4 +1,4 @@
-"""Where a run's numbers come from: versions, threads, the commit, the seed."""
+"""The environment of a run: versions, threads, commit and seed."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ import dudx
 
 
 def environment(seed: int) -> dict[str, Any]:
-    """What is written beside every run."""
+    """Return the facts stored with every run."""
     return {
         "dudx": dudx.__version__,
         "commit": commit(),
@@ -31,11 +31,11 @@ def environment(seed: int) -> dict[str, Any]:
 
 
 def commit() -> str | None:
-    """The commit of the source this runs from; None when it is installed without one."""
+    """Return the commit of this source; None for an installed package."""
     file = Path(__file__)
     git = ["git", "-C", str(file.parent)]
     try:
-        # An environment may stand inside another project's repository, whose commit says nothing of this file.
+        # An environment may lie in another project's repository, whose commit is not that of this file.
         subprocess.run([*git, "ls-files", "--error-unmatch", file.name], capture_output=True, timeout=5, check=True)
         done = subprocess.run([*git, "rev-parse", "HEAD"], capture_output=True, text=True, timeout=5, check=True)
     except (OSError, subprocess.SubprocessError):
@@ -44,7 +44,7 @@ def commit() -> str | None:
 
 
 def processor() -> str:
-    """The processor's name."""
+    """Return the name of the processor."""
     try:
         with open("/proc/cpuinfo", encoding="utf-8") as lines:
             return next(line.split(":", 1)[1].strip() for line in lines if line.startswith("model name"))

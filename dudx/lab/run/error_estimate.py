@@ -1,9 +1,9 @@
-"""How far a trained network is from the solution, without knowing the solution.
+"""Estimate the error of a trained network without a reference solution.
 
-The equations are linearised around the network u, and solved for the correction e that makes the residuals at fresh
-points smallest: R(u) + R'(u) e = 0. Its size is the estimate. Functions e are sought among the directions in which the
-network itself can move, and in which a slightly different copy of it can: these resolve what the solution has of fronts
-and layers, as the network has learned to, and the copy's have not been used up by training.
+The equations are linearised around the network u: R(u) + R'(u) e = 0. The correction e that makes the residuals at new
+points smallest is the estimated error. It is a combination of derivatives of u, and of a slightly perturbed copy of u,
+in the parameters. These functions resolve the fronts and layers that the network has learned, and training has not
+already minimised over those of the copy.
 """
 
 from __future__ import annotations
@@ -24,26 +24,25 @@ from dudx.lab.problems.problem import Points
 from dudx.optim import Balance, linearize
 from dudx.residual.residual_function import Residual
 
-#: How different the copy is: each weight by this share of the deviation of its tensor.
+#: Perturbation of the copy's weights, relative to the standard deviation of each tensor.
 _DIFFERENCE = 0.1
-#: Of the least-squares problem, relative to the mean eigenvalue: only so much that rounding does no harm. With a few
-#: times more residuals than directions the estimate hardly depends on it.
+#: Damping of the least-squares problem relative to the mean eigenvalue, against rounding errors. With several times
+#: more residuals than directions the estimate hardly depends on it.
 _DAMPING = 1e-10
-#: So many points are looked at for each one that is used.
+#: Candidate points per point used.
 _POOL = 4
-#: Points whose residuals are computed at once, and numbers of a Jacobian that are written out at once.
+#: Points per batch of residuals, and entries per block of a Jacobian.
 _ROWS, _AT_ONCE = 2**13, 2**24
 
 
 @dataclass(frozen=True)
 class Estimate:
-    """What is known of a network's error.
+    """Estimated error of a network.
 
     Attributes:
-        relative_l2: ‖e‖ / ‖u + e‖ over the domain and all unknown functions, each where the equation looks at it: the
-            estimate of the relative error.
-        points: in the interior, at which the correction e was computed.
-        directions: among which it was sought.
+        relative_l2: ‖e‖ / ‖u + e‖ over the domain and all unknown functions, each where the equation depends on it.
+        points: the number of interior points.
+        directions: the number of search directions for e.
         late: ‖e‖ in the second half of time / ‖u + e‖ everywhere; without time, `relative_l2`.
     """
 
@@ -61,16 +60,15 @@ def estimate(
     directions: int = 1500,
     seed: int = 0,
 ) -> Estimate:
-    """The relative error of a network, from its residuals at fresh points.
+    """Estimate the relative error of a network from its residuals at new points.
 
     Args:
-        problem: the equation and its conditions; its reference is not looked at, and unknown constants are taken for
-            known.
-        model: the network, which is left as it is.
-        engine: how derivatives are computed, with its steps set if it has any.
-        points: in the interior, and half as many for each condition; four times the number of directions unless given.
-        directions: at most this many are used, random ones of the network's where it has more.
-        seed: of points and directions.
+        problem: the equation and its conditions; its reference is not used, and unknown constants count as known.
+        model: the network; it is not changed.
+        engine: computes derivatives, with its steps set if it has any.
+        points: interior points, and half as many per condition; by default four times the number of directions.
+        directions: the largest number of search directions, chosen at random if the network has more.
+        seed: seed of points and directions.
     """
     parameter = next(model.parameters())
     device, dtype = parameter.device, parameter.dtype
@@ -108,9 +106,9 @@ def _middle(problem: Problem) -> float:
 
 @torch.no_grad()
 def _asked(problem: Problem, model: nn.Module, x: Tensor, engine: Engine, generator: Generator) -> Tensor:
-    """Of each unknown function the points (outputs, N) at which the equation looks at it.
+    """Return for each unknown function a mask (outputs, N) of the points at which the equation depends on it.
 
-    Of two that meet at an interface each one holds on its side, and on the other it may be anything.
+    A function that is defined on one side of an interface may have any value on the other side.
     """
     if problem.outputs == 1:
         return x.new_ones(1, len(x), dtype=torch.bool)
@@ -129,7 +127,7 @@ def _asked(problem: Problem, model: nn.Module, x: Tensor, engine: Engine, genera
 
 
 def _bump(inputs: int, outputs: int, output: int, generator: Generator) -> nn.Module:
-    """Some function of the inputs that is zero for all unknown functions but one."""
+    """Return a random function of the inputs that is zero for all unknown functions but one."""
     first, last = nn.Linear(inputs, 4), nn.Linear(4, outputs)
     for leaf in (first.weight, first.bias, last.weight, last.bias):
         leaf.copy_(torch.randn(leaf.shape, generator=generator, device=generator.device))
@@ -148,7 +146,7 @@ def _where_it_matters(
     count: int,
     generator: Generator,
 ) -> tuple[Tensor, Tensor]:
-    """Which points are used, more of them where the residual is large, and what their residuals are multiplied by.
+    """Choose points, more of them where the residual is large, and the factors of their residuals.
 
     Residuals far above the mean count by their size rather than by their square. Else those of a corner or of the first
     moment, which are large and matter little to the solution, would hide all others.
@@ -168,7 +166,7 @@ def _where_it_matters(
 
 
 class _Moved(nn.Module):
-    """u(x), and two copies of the network that may move away from what they are and take u with them."""
+    """u(x) plus the changes of two copies of the network, whose parameters may vary."""
 
     def __init__(self, model: nn.Module, generator: Generator):
         super().__init__()
@@ -194,7 +192,7 @@ def _varied(model: nn.Module, generator: Generator) -> nn.Module:
 
 
 def _values(residual: Residual) -> Residual:
-    """The unknown functions themselves, by the names that a residual has for them."""
+    """Return a residual whose values are the unknown functions themselves."""
 
     def outputs(**fields: Any) -> tuple[Any, ...]:
         return tuple(fields.values())
@@ -205,7 +203,7 @@ def _values(residual: Residual) -> Residual:
 
 
 class _Tangent:
-    """Residuals (equations, N), and their derivatives along the chosen directions, in double precision."""
+    """Residuals (equations, N) and their derivatives along the chosen directions, in float64."""
 
     def __init__(self, model: _Moved, engine: Engine, chosen: Tensor):
         self.model, self.engine, self.chosen = model, engine, chosen
@@ -224,7 +222,7 @@ class _Tangent:
 
 
 def _solved(parts: Sequence[tuple[Tensor, Tensor]]) -> Tensor:
-    """How far to go along each direction, so that the residuals of all parts, balanced, become smallest."""
+    """Return the coefficients of the directions that minimise the balanced residuals of all parts."""
     weights = Balance().update([j.square().sum(1) for _, j in parts], lambda tensor: tensor).tolist()
     factors = [math.sqrt(weight / len(r)) for (r, _), weight in zip(parts, weights, strict=True)]
     r = torch.cat([f * r for f, (r, _) in zip(factors, parts, strict=True)])

@@ -1,4 +1,4 @@
-"""How good a network is: its prediction at any points, and its scores against what is known of the solution."""
+"""Evaluate a network: predictions at any points, and scores against a reference solution."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _ROWS_AT_ONCE = 2**14
 
 
 class Evaluation:
-    """A network beside the reference solution of its problem, and beside a data file if one is given."""
+    """Compares a network with the reference solution of its problem, and with a data file if one is given."""
 
     def __init__(self, problem: Problem, model: nn.Module, views: Views, reference_file: str | None):
         self.model, self.views = model, views
@@ -23,7 +23,7 @@ class Evaluation:
         self.file = read_comsol(reference_file, len(problem.inputs)) if reference_file else None
 
     def predict(self, points: np.ndarray) -> np.ndarray:
-        """The network's output at some points, in evaluation mode."""
+        """Return the network's output at points, in evaluation mode."""
         model = self.views.evaluation()
         with torch.no_grad():
             slices = torch.from_numpy(np.ascontiguousarray(points)).split(_ROWS_AT_ONCE)
@@ -32,18 +32,18 @@ class Evaluation:
         return torch.cat(values).double().numpy()
 
     def arrays(self) -> dict[str, np.ndarray]:
-        """Points, prediction and reference, at the points of the reference; nothing where there is none."""
+        """Return points, prediction and reference; nothing without a reference."""
         if self.solution is None:
             return {}
         points = self.solution.points
         return {"points": points, "prediction": self.predict(points), "reference": self.solution.values}
 
     def scores(self) -> dict[str, float]:
-        """The scores against the reference; none where there is none."""
+        """Return the scores against the reference; none without a reference."""
         return scored(self.arrays())
 
     def file_scores(self) -> dict[str, float]:
-        """The scores against the data file."""
+        """Return the scores against the data file."""
         return {} if self.file is None else scores(self.predict(self.file[0]), self.file[1])
 
 
@@ -58,5 +58,5 @@ def reference_arrays(problem: Problem, network: nn.Module) -> dict[str, np.ndarr
 
 
 def scored(arrays: dict[str, np.ndarray]) -> dict[str, float]:
-    """The scores of what `arrays` gave."""
+    """Return the scores of arrays from `Evaluation.arrays`."""
     return scores(arrays["prediction"], arrays["reference"]) if arrays else {}

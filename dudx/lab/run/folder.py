@@ -1,4 +1,4 @@
-"""The folder of a run: its lock, what it was started with, and its files as they travel to another machine."""
+"""The folder of a run: its lock, its settings, and its files for transfer to another machine."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from dudx.lab.run.environment import environment
 from dudx.lab.run.records import CALIBRATIONS, CONFIG, ENVIRONMENT, METRICS, RESULT, STARTED_WITH
 from dudx.lab.run.settings import Settings, from_toml, to_toml
 
-#: The file that is locked while a run is trained.
+#: The lock file of a run in training.
 LOCK = "run.lock"
 
 
 def begin_run(folder: Path, settings: Settings) -> None:
-    """Write down what a run is started with and where, in a folder that is there and locked."""
+    """Write the settings and the environment of a new run to its locked folder."""
     (folder / SUMS).unlink(missing_ok=True)  # of a run that was killed before its first checkpoint
     file_formats.write_text(folder / CONFIG, to_toml(settings))
     file_formats.write_json(folder / ENVIRONMENT, environment(settings.seed))
@@ -27,19 +27,19 @@ def begin_run(folder: Path, settings: Settings) -> None:
 
 
 def abandon(folder: Path) -> None:
-    """Remove what a run wrote that did not come through its first epoch."""
+    """Remove the files of a run that failed in its first epoch."""
     for name in (RESULT, SUMS, CHECKPOINT, METRICS, CALIBRATIONS, *STARTED_WITH):
         (folder / name).unlink(missing_ok=True)
 
 
 def stored_settings(folder: Path, missing: str | None = None) -> Settings:
-    """The settings in a run's folder."""
+    """Read the settings in a run's folder."""
     path = folder / CONFIG
     return from_toml(file_formats.read_text(path, missing), str(path))
 
 
 def settings_of(folder: Path, options: Mapping[str, Any]) -> Settings:
-    """The settings a run was started with; options given again must be the same."""
+    """Return the settings a run was started with; refuse options that differ from them."""
     stored = stored_settings(
         folder,
         f"There is no run in {str(folder)!r} to resume; start it without resume=True (--resume on the command line).",
@@ -54,7 +54,7 @@ def settings_of(folder: Path, options: Mapping[str, Any]) -> Settings:
 
 
 def packed(folder: Path) -> dict[str, bytes]:
-    """The files of a run, to travel; also while it goes on.
+    """Read the files of a run for a transfer, also during training.
 
     The checkpoint is read first: the tables it refers to only grow, so what is read later has all of its rows.
     """
@@ -63,7 +63,7 @@ def packed(folder: Path) -> dict[str, bytes]:
 
 
 def unpack(files: dict[str, bytes], folder: Path) -> None:
-    """Write the files of a run; in the end the folder is as `packed` found it, and never claims more than it holds."""
+    """Write files from `packed`; the folder never refers to files that are not yet there."""
     last = (CHECKPOINT, SUMS, RESULT, "error.txt")
     file_formats.make_folder(folder)
     for name in ("error.txt", RESULT, SUMS):

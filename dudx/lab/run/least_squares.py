@@ -1,4 +1,4 @@
-"""A phase whose optimizer takes the terms of the loss themselves, not its gradient: Levenberg and Marquardt's."""
+"""The phase of least-squares optimizers such as Levenberg-Marquardt, which take residuals and not a gradient."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from dudx.optim import Jacobian, Term
 
 
 class LeastSquaresPhase:
-    """Steps by an optimizer that is given terms.
+    """Steps by an optimizer of sums of squared residuals.
 
     Args:
         optimizer: such as `dudx.optim.LevenbergMarquardt`.
@@ -54,7 +54,7 @@ class LeastSquaresPhase:
         return getattr(self.optimizer, "damping", None)
 
     def step(self, parts: list[Part]) -> Losses:
-        """A step; the loss before it, and its parts."""
+        """Do one step and return the loss before it, and its parts."""
         views = self._seen([part.points for part in parts])
         watched = [self._watched(part, view) for part, view in zip(parts, views, strict=True)]
         watched[0].tame = self._tame
@@ -78,7 +78,7 @@ class LeastSquaresPhase:
         return loss, {part.name: value for part, value in zip(parts, losses, strict=True)}
 
     def _counted(self, equation: _Watched) -> float:
-        """What the equation's squares came to in the last step, each of its parts with its weight."""
+        """Return the weighted mean square of the equation in the last step."""
         last = getattr(self.optimizer, "last", None)
         weights = last.weights[0] if last is not None and last.weights else ()
         return sum(weight * square for weight, square in zip(weights, equation.squares, strict=False))
@@ -90,13 +90,13 @@ class LeastSquaresPhase:
 
 
 class _Watched:
-    """A term that remembers its mean square where the step began."""
+    """A term that stores its mean square at the start of a step."""
 
     def __init__(self, term: Term, counts: bool):
         self.term, self.weight, self.counts = term, term.weight, counts
         self.loss = 0.0
         self.tame = False
-        #: Of each equation.
+        #: The mean square of each equation.
         self.squares: list[float] = []
 
     def generators(self) -> list[torch.Generator]:

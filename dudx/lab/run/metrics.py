@@ -1,4 +1,4 @@
-"""How far a prediction is from the reference."""
+"""Errors of a prediction against a reference."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import numpy as np
 
 
 def l2_relative(prediction: np.ndarray, reference: np.ndarray) -> float:
-    """‖û - u‖ / ‖u‖.
+    """Relative L2 error ‖û - u‖ / ‖u‖.
 
     Not by `np.linalg.norm`, whose last digit depends on how many threads the process has.
     """
@@ -14,7 +14,7 @@ def l2_relative(prediction: np.ndarray, reference: np.ndarray) -> float:
 
 
 def max_error(prediction: np.ndarray, reference: np.ndarray) -> float:
-    """The largest |û - u|."""
+    """Return the largest |û - u|."""
     return float(np.abs(prediction - reference).max())
 
 
@@ -29,7 +29,7 @@ def smape(prediction: np.ndarray, reference: np.ndarray) -> float:
 
 
 def scores(prediction: np.ndarray, reference: np.ndarray) -> dict[str, float]:
-    """All metrics by name."""
+    """Return all metrics by name."""
     prediction, reference = np.asarray(prediction, float).reshape(-1), np.asarray(reference, float).reshape(-1)
     return {
         "l2_relative": l2_relative(prediction, reference),

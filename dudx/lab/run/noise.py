@@ -1,4 +1,4 @@
-"""How much measurements count that are not exact.
+"""Weights of noisy measurements.
 
 A network that may bend as it likes fits the noise as well. Measurements that no step is made with tell how large it is:
 there the network misses at least by that. So the others count as much as the equation does, each by what it misses at
@@ -17,20 +17,20 @@ from dudx.engines.interface import Engine
 from dudx.lab.run.objective import Part
 from dudx.network.model_checks import Model
 
-#: How much of a new weight is taken over at each step.
+#: The share of the new weight in the smoothed one, per step.
 _RATE = 0.1
 
 
 class Noise:
-    """The weights of measurements, smoothed over steps in logarithms."""
+    """Weights of measurements, smoothed over steps in logarithms."""
 
     def __init__(self) -> None:
-        #: What the equation's weighted squares came to in the last step, at fresh points; 0 before the first one.
+        #: The weighted mean square of the equation in the last step, at new points; 0 before the first step.
         self.equation = 0.0
         self._logarithms: dict[str, float] = {}
 
     def weight(self, part: Part, model: Model, engine: Engine) -> float | None:
-        """Of a part with measurements that are kept back; None before there is anything to compare with."""
+        """Return the weight of a part with withheld measurements; None before the first step."""
         assert part.kept_back is not None
         points, data = part.kept_back
         with torch.no_grad():

@@ -1,4 +1,4 @@
-"""The loss of a problem: the mean square of its equation and conditions at freshly drawn points."""
+"""The loss of a problem: mean squares of its equation and conditions at random points."""
 
 from __future__ import annotations
 
@@ -25,28 +25,28 @@ from dudx.network.model_checks import Model
 from dudx.operators import D, Directional, Operator
 from dudx.residual.residual_function import Residual
 
-#: Of measurements that are at least so many, one in so many is kept back where weights are found automatically.
+#: With automatic weights and at least `_MANY` measurements, one in `_SHARE` is withheld from training.
 _MANY, _SHARE = 50, 10
 
 
 @dataclass(frozen=True)
 class Part:
-    """One term of the loss, at the points drawn for it."""
+    """One term of the loss at its points."""
 
     name: str
     weight: float
     residual: Residual
     points: Tensor
     data: Mapping[str, Tensor]
-    #: Measurements that no step is made with, which tell how much the others miss by their noise.
+    #: Measurements withheld from training; their error shows how large the noise is.
     kept_back: Points | None = None
 
     def operators(self) -> list[Operator]:
-        """What the residual asks for."""
+        """Return the operators that the residual uses."""
         return self.residual.operators(self.points, **self.data)
 
     def backward(self, model: Model, engine: Engine, chunk: int) -> Tensor:
-        """Add the gradient of the weighted loss to the parameters, slice by slice; returns the unweighted loss."""
+        """Add the gradient of the weighted loss to the parameters, slice by slice; return the unweighted loss."""
         names = tuple(self.data)
 
         def weighted(points: Tensor, *data: Tensor) -> Tensor:
@@ -59,7 +59,7 @@ class Part:
 
 
 class Objective:
-    """L_PDE + λ_IC · L_IC + λ_BC · L_BC."""
+    """The loss L_PDE + λ_IC · L_IC + λ_BC · L_BC + λ_data · L_data, and the sampling of its points."""
 
     def __init__(self, problem: Problem, settings: Settings):
         self.problem = problem
@@ -75,7 +75,7 @@ class Objective:
         self.kept_back: dict[str, Points] = {}
         by_itself = settings.weights == "auto" and settings.optimizer == "lm"  # which finds the weights of data by them
         self.conditions = [(self._divided(c) if by_itself else c, sizes[c.kind]) for c in problem.conditions]
-        #: By the parts' names; they change where they are found automatically.
+        #: The weight of each part by name; automatic weights change during training.
         self.weights = {"pde": 1.0} | {c.name: weights[c.kind] for c in problem.conditions}
         self.sampling = sampling(
             settings.sampling,
@@ -85,7 +85,7 @@ class Objective:
             candidates=settings.adaptive_candidates,
         )
         pieces = Pieces(problem.domain)
-        #: The pieces of boundary that are averaged one by one; None where there is one mean over all of it.
+        #: Pieces of boundary that are averaged one by one; None for one mean over the whole boundary.
         self.pieces = pieces if settings.boundary_mean == "pieces" and pieces.several else None
         self.residuals = [problem.residual, *(self._averaged(condition) for condition in problem.conditions)]
         if settings.ramp:
@@ -96,11 +96,11 @@ class Objective:
 
     @property
     def names(self) -> list[str]:
-        """The names of the parts, the equation first."""
+        """Names of the parts, the equation first."""
         return ["pde", *(condition.name for condition, _ in self.conditions)]
 
     def draw(self, generator: Generator, residual: Callable[[Tensor], Tensor] | None = None) -> list[Part]:
-        """New points for every part; `residual` gives the size of the equation's residual at points."""
+        """Draw new points for every part; `residual` computes the size of the equation's residual at points."""
         context = SamplingContext(self.problem.domain, generator, self.device, self.dtype, residual)
         drawn: list[Points] = [(self.sampling.interior(self.settings.batch, context), {})]
         for condition, size in self.conditions:
@@ -108,7 +108,7 @@ class Objective:
             def draw(n: int, sample: Sampler = condition.sample) -> Points:
                 return sample(n, generator, self.device, self.dtype)
 
-            # Points where something was measured, or at one time, are where they are.
+            # Measured and initial points are not redistributed.
             if condition.kind != "boundary":
                 drawn.append(draw(size))
                 continue
@@ -118,12 +118,12 @@ class Objective:
         return self.at(drawn)
 
     def _averaged(self, condition: Condition) -> Residual:
-        """The residual of a condition whose mean square is the term of the loss."""
+        """Return the residual of a condition whose mean square is its term of the loss."""
         by_piece = self.pieces is not None and condition.kind == "boundary"
         return multiplied(condition.residual) if by_piece else condition.residual
 
     def _divided(self, condition: Condition) -> Condition:
-        """A condition without the measurements that are kept back, where there are many."""
+        """Withhold a share of a condition's measurements if there are many."""
         if condition.measured is None or len(condition.measured[0]) < _MANY:
             return condition
         points, data = condition.measured
@@ -137,14 +137,14 @@ class Objective:
         return replace(condition, sample=subset_sampler(rest), measured=rest)
 
     def at(self, drawn: Sequence[Points]) -> list[Part]:
-        """The parts at some points, with their data."""
+        """Return the parts at given points with their data."""
         return [
             Part(name, self.weights[name], residual, points, data, self.kept_back.get(name))
             for name, residual, (points, data) in zip(self.names, self.residuals, drawn, strict=True)
         ]
 
     def size(self, model: Model, points: Tensor, engine: Engine) -> Tensor:
-        """How far the equation is from holding at points: the length of the residual of all equations, (N,)."""
+        """Return the norm of the residual over all equations at each point, (N,)."""
         with torch.no_grad():
             values = self.residuals[0](model, points, engine)
         equations = values if isinstance(values, tuple) else (values,)
@@ -153,7 +153,7 @@ class Objective:
     def gradient(
         self, models: Sequence[Model], parts: Sequence[Part], engine: Engine
     ) -> tuple[Tensor, dict[str, Tensor]]:
-        """Add the gradient of the loss to the parameters; returns the loss and, by name, its unweighted parts.
+        """Add the gradient of the loss to the parameters; return the loss and, by name, its unweighted parts.
 
         Each part has a model of its own, the network as its points see it.
         """
@@ -164,13 +164,13 @@ class Objective:
         return torch.stack([part.weight * by_name[part.name] for part in parts]).sum(), by_name
 
     def chunk(self, model: Model, part: Part, engine: Engine) -> int:
-        """Number of points of a part per slice; a batch whose samples influence each other stays whole."""
+        """Return the points per slice of a part; a batch whose samples influence each other stays whole."""
         if self.settings.chunk == "whole" or isinstance(model, Isolated) or engine.coupled != "refuse":
             return len(part.points)
         if self.settings.chunk != "auto":
             return self.settings.chunk
         if part.name not in self.chunks:  # what decides it stays the same throughout
-            # A run that is resumed asks for these once more than another.
+            # A resumed run computes this once more than an undisturbed one.
             with self._unchanged_random_numbers():
                 rows = engine.rows(part.points, part.operators())
             self.chunks[part.name] = suggested_chunk(model, self.device, rows)
@@ -178,11 +178,11 @@ class Objective:
 
     @property
     def compile_seconds(self) -> float:
-        """How long compilation took so far."""
+        """Seconds of compilation so far."""
         return sum(residual.compile_seconds for residual in self.residuals)
 
     def derivatives(self, parts: Sequence[Part]) -> list[Operator]:
-        """The single derivatives that occur, so that a step can be calibrated for each order along its axes.
+        """Return the single derivatives that occur, for the calibration of a step per order.
 
         A derivative along normals counts as one along every axis that the normals have a share in.
         """
@@ -199,7 +199,7 @@ class Objective:
         return list(found)
 
     def _unchanged_random_numbers(self) -> AbstractContextManager[None]:
-        """Operators may be drawn at random; to ask which there are must not change what is drawn later."""
+        """Restore torch's random state afterwards: listing random operators must not change training."""
         return torch.random.fork_rng([self.device] if self.device.type == "cuda" else [])
 
 

@@ -32,18 +32,18 @@ class Pieces:
 
     @property
     def several(self) -> bool:
-        """Whether there is more than one piece, so that the sum differs from the mean."""
+        """True if there is more than one piece, so that the sum differs from the mean."""
         return len(self.shapes) > 1
 
     def numbers(self, points: Tensor) -> Tensor:
-        """The number of the piece that each point is on, (N,); points on none, as of an interface, share the last."""
+        """Return the number of each point's piece, (N,); points on no piece share the last number."""
         space = points[:, : self.dimension]
         distances = torch.stack([shape.signed_distance(space).abs() for shape in self.shapes])
         least, nearest = distances.min(dim=0)
         return nearest.masked_fill(least > self.space.tolerance(points.dtype, 1e-5), len(self.shapes))
 
     def factors(self, points: Tensor) -> Tensor:
-        """The factor of each point's residual, (N, 1)."""
+        """Return the factor of each point's residual, (N, 1)."""
         numbers = self.numbers(points)
         counts = torch.bincount(numbers, minlength=len(self.shapes) + 1)
         return (len(points) / counts[numbers].to(points.dtype)).sqrt().unsqueeze(1)

@@ -1,4 +1,4 @@
-"""What cannot work on this machine is said before anything is made: batches, networks, threads beyond its memory."""
+"""Refuse settings beyond this machine's memory or cores before training starts."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _MOST_THREADS = 256
 
 
 def check_machine(problem: Problem, settings: Settings) -> None:
-    """Refuse what needs more memory than the machine has, by estimates that are less than what is needed."""
+    """Refuse settings that need more memory than the machine has, by lower bounds of the memory needed."""
     check_default_device()
     if settings.threads is not None and settings.threads > max(_MOST_THREADS, os.cpu_count() or 1):
         raise InputError(f"threads = {settings.threads} are too many for {os.cpu_count()} cores.")
@@ -22,13 +22,13 @@ def check_machine(problem: Problem, settings: Settings) -> None:
         return
     size = 8 if settings.dtype == "float64" else 4
     inputs, width, depth = len(problem.inputs), settings.width, settings.depth
-    # Points are drawn, tried and kept, so that there are three copies at least.
+    # Points are drawn, tested and kept: at least three copies.
     for name in ("batch", "boundary_batch", "initial_batch"):
         refuse_beyond_memory(f"{name} = {getattr(settings, name)}", 3 * size * inputs * getattr(settings, name))
-    # A user's own network may do with a width what it likes.
+    # A user's network may use the width in any way.
     if settings.network in networks():
         hidden = depth - 1 if settings.network == "mlp" else 1
-        # Each parameter has a gradient and what the optimizer keeps of it.
+        # Each parameter has a gradient and an optimizer state.
         refuse_beyond_memory(f"width = {width} and depth = {depth}", 3 * size * (width**2 * hidden + 2000 * depth))
         refuse_beyond_memory(
             f"calibration_points = {settings.calibration_points} and width = {width}",
@@ -37,7 +37,7 @@ def check_machine(problem: Problem, settings: Settings) -> None:
 
 
 def refuse_beyond_memory(what: str, needed: float) -> None:
-    """Refuse what needs more bytes than the machine has."""
+    """Raise `InputError` if more bytes are needed than the machine has."""
     there = _memory()
     if there is not None and needed > there:
         raise InputError(
@@ -47,7 +47,7 @@ def refuse_beyond_memory(what: str, needed: float) -> None:
 
 
 def _memory() -> int | None:
-    """The bytes of this machine; None where the system does not tell."""
+    """Return the bytes of memory of this machine; None if unknown."""
     try:
         return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     except (AttributeError, ValueError, OSError):

@@ -1,4 +1,4 @@
-"""When a run has done enough."""
+"""Criteria that end a run: a settled loss, or a limit in CPU seconds."""
 
 from __future__ import annotations
 
@@ -7,32 +7,31 @@ from collections import deque
 from collections.abc import Mapping
 from typing import Any
 
-#: A median that has fallen to no less than this share of the one before has settled.
+#: The loss has settled if its median has not fallen below this share of the median before.
 _SHARE = 0.9
 
 
 class Stopping:
-    """Watches the loss on fresh points, which no step has seen yet, and the CPU time.
+    """Watches the loss on new points, and the CPU seconds.
 
     Args:
-        draws: the run stops when the median loss over so many draws is hardly below that of as many before; 0 does not
-            look at it.
-        seconds: the run stops after so many CPU seconds of training; None does not count them.
+        draws: the run stops when the median loss over so many draws is hardly below that of as many before; 0 never.
+        seconds: the run stops after so many CPU seconds of training; None for no limit.
     """
 
     def __init__(self, draws: int, seconds: float | None):
         self.draws, self.limit = draws, seconds
-        #: CPU seconds spent so far.
+        #: CPU seconds so far.
         self.spent = 0.0
         self._fresh: deque[float] = deque(maxlen=2 * draws)
 
     def add(self, fresh_loss: float) -> None:
-        """Take note of the loss on points just drawn."""
+        """Store the loss on new points."""
         self._fresh.append(fresh_loss)
 
     @property
     def reason(self) -> str | None:
-        """Why to stop now; None goes on."""
+        """The reason to stop now, or None."""
         if self.limit is not None and self.spent >= self.limit:
             return "seconds"
         if self.draws and len(self._fresh) == 2 * self.draws:

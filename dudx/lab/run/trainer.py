@@ -1,4 +1,4 @@
-"""A training run at work: a network, its optimizer and engine, and what they do in an epoch."""
+"""Train one network: its optimizer, engine and random numbers, and the steps of an epoch."""
 
 from __future__ import annotations
 
@@ -37,15 +37,15 @@ from dudx.lab.run.settings import Settings
 from dudx.lab.run.stopping import Stopping
 from dudx.lab.run.weighting import Weighting
 
-#: Steps are calibrated anew when the damping has changed by this factor: the network is then in another regime, and
+#: Steps are recalibrated when the damping has changed by this factor, since the network has changed as much and
 #: stale steps have cost a factor of 100 in accuracy.
 _REGIME = 10.0
-#: Epochs between looks at the weights of the parts, where they are found automatically.
+#: Epochs between updates of automatic weights.
 _REWEIGH = 100
 
 
 class Trainer(Loop):
-    """One run: its network, optimizer, engine and random numbers, and the epochs it has come through."""
+    """A run that trains one network."""
 
     def __init__(
         self,
@@ -61,7 +61,7 @@ class Trainer(Loop):
         self.device, self.dtype = self.objective.device, self.objective.dtype
         torch.manual_seed(settings.seed)
         self.generator = torch.Generator(self.device).manual_seed(settings.seed)
-        # A stream of its own: the points are the same whatever the engine draws.
+        # A generator of its own, so that the points do not depend on the engine.
         self.engine_generator = torch.Generator(self.device).manual_seed(settings.seed + 2**32)
         self.model = make_network(problem, settings).to(self.device, self.dtype)
         ignoring = settings.coupled == "ignore"
@@ -85,7 +85,7 @@ class Trainer(Loop):
         )
         self.checkpoint = Checkpoint(folder, settings.problem, self._parts())
         self.epochs = settings.epochs + settings.lbfgs_epochs
-        #: The damping that the engine's steps were calibrated at.
+        #: The damping at the last calibration of the engine's steps.
         self.calibrated_at: float | None = None
 
     def _first_phase(self) -> Phase:
@@ -132,7 +132,7 @@ class Trainer(Loop):
 
     def load_state_dict(self, state: Mapping[str, Any], /) -> None:
         self.epoch, self.seconds = state["epoch"], state["seconds"]
-        # Checkpoints of earlier versions do not have these.
+        # Checkpoints of earlier versions lack these.
         self.stopping.spent, self.calibrated_at = state.get("cpu_seconds", 0.0), state.get("calibrated_at")
         if not 0 <= self.epoch <= self.epochs:
             raise ValueError(f"it is of epoch {self.epoch} of {self.epochs}")
@@ -164,7 +164,7 @@ class Trainer(Loop):
         return StepReport(loss, by_name, learning_rate, step_text(self.engine), phase.damping)
 
     def drawn(self) -> tuple[list[Part], bool]:
-        """The parts of the coming epoch and whether their points are fresh; steps and weights are set where due."""
+        """Return the parts of the next epoch, and True if their points are new; update steps and weights if due."""
         phase = self._phase
         if self._calibration_due(phase.damping):
             self.calibrate()
@@ -178,11 +178,11 @@ class Trainer(Loop):
         return self.evaluation.scores()
 
     def first_step(self, parts: list[Part]) -> tuple[float, Mapping[str, Tensor]]:
-        """A step of the main optimizer; returns the loss before it, and its parts."""
+        """Do one step of the main optimizer; return the loss before it, and its parts."""
         return self.first.step(parts)
 
     def _calibration_due(self, damping: float | None) -> bool:
-        """At regular intervals and, with an optimizer that has a damping, whenever that is in another regime."""
+        """Return True at regular intervals, and when the damping has changed by the factor `_REGIME`."""
         if self.epoch % self.settings.recalibrate == 0:
             return True
         if self.settings.recalibrate_only:
@@ -192,7 +192,7 @@ class Trainer(Loop):
         return not 1 / _REGIME < damping / self.calibrated_at < _REGIME
 
     def _weights_due(self, phase: Phase) -> bool:
-        """Whether the weights are looked at anew; an optimizer that takes terms does so by itself."""
+        """Return True if automatic weights are due; least-squares optimizers update them themselves."""
         by_gradients = not isinstance(phase, LeastSquaresPhase)
         return self.settings.weights == "auto" and by_gradients and self.epoch % _REWEIGH == 0
 
@@ -209,10 +209,10 @@ class Trainer(Loop):
         return loss, by_name
 
     def calibrate(self) -> None:
-        """Let the engine set its steps for the network as it is now, if it has any, and record the searches."""
+        """Calibrate the engine's steps, if it has any, for the present network, and record the calibrations."""
         s = self.settings
         self.calibrated_at = self._phase.damping
-        # Points of a generator of its own: which derivatives occur does not depend on them.
+        # Any points will do to list the derivatives; they must not come from the training's generator.
         parts = self.objective.draw(torch.Generator(self.device).manual_seed(s.seed))
         self.engine = self.engine.calibrated(
             self.views.calibration(),
@@ -233,7 +233,7 @@ class Trainer(Loop):
             "parameters": sum(p.numel() for p in self.parameters),
         }
         if self.settings.estimate and status != "diverged":
-            # It linearises a network of independent samples; of one whose samples are isolated there is none.
+            # The estimate linearises a network of independent samples.
             found = (
                 None
                 if self.views.isolating

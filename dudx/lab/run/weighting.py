@@ -1,4 +1,4 @@
-"""Weights of the parts of the loss, found from how much each moves with the parameters, for any optimizer."""
+"""Automatic weights of the parts of the loss, by their sensitivity to the parameters, for any optimizer."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from dudx.lab.run.objective import Objective, Part
 from dudx.network.model_checks import Model
 from dudx.optim import Balance, Term
 
-#: So many points of a part tell how much it moves.
+#: Points per part at which its sensitivity is measured.
 _POINTS = 256
 
 
 class Weighting:
-    """Finds weights now and then, relative to the equation's, which stays 1.
+    """Updates weights relative to the equation's, which stays 1.
 
     An optimizer that takes terms finds its own at each step; this is for those that take gradients.
     """
@@ -28,7 +28,7 @@ class Weighting:
         self.balance = Balance(rate=0.5)
 
     def update(self, parts: Sequence[Part], seen: Callable[[Sequence[Tensor]], list[Model]], engine: Engine) -> None:
-        """Set the weights of the objective's parts; parts without weight stay without."""
+        """Set the weights of the objective's parts; parts with weight 0 keep it."""
         counted = [part for part in parts if part.weight > 0]
         points = [part.points[:_POINTS] for part in counted]
         data = [{name: values[:_POINTS] for name, values in part.data.items()} for part in counted]
@@ -36,7 +36,7 @@ class Weighting:
             Term(part.residual, view, x, engine, None, given)
             for part, view, x, given in zip(counted, seen(points), points, data, strict=True)
         ]
-        # To look is not to draw: the steps after it are those that would have come.
+        # Restore the random state, so that the steps after it do not change.
         rewind = Rewind(generator for term in terms for generator in term.generators())
         found = [len(of) / sum(1 / weight for weight in of) for of in self.balance.weights(terms, self.parameters)]
         rewind()

@@ -1,4 +1,4 @@
-"""A problem solved by one call, and what comes of it.
+"""Solve a problem by one call.
 
 solution = solve(problem, minutes=5)
 solution(points), solution.plot(), solution.error(reference), solution.save("run")

@@ -1,4 +1,4 @@
-"""What solving a problem comes to: a function of points, how good it is, and ways to look at it."""
+"""The solution of a problem: a function of points, its error, plots and files."""
 
 from __future__ import annotations
 
@@ -25,15 +25,15 @@ _ROWS = 2**13
 
 
 class Solution:
-    """The solution of a problem by a network, or by one for each window of time.
+    """The solution of a problem by one network, or by one network per window of time.
 
     Attributes:
-        problem: what was solved.
-        network: from points (N, d) to values (N, m), a torch module.
-        settings: with which it was.
-        result: the numbers of the run: `estimate` (of the relative error, without a reference), `cpu_seconds`,
-            `unknowns` (constants that were looked for), and more.
-        history: rows of the training, as `metrics.csv` has them.
+        problem: the problem.
+        network: a torch module from points (N, d) to values (N, m).
+        settings: the settings of the run.
+        result: the content of `result.json`: `estimate` (of the relative error, without a reference), `cpu_seconds`,
+            `unknowns` (constants of an inverse problem), `windows` (of time), and more.
+        history: the rows of `metrics.csv` over the whole training: losses, estimates, steps and CPU seconds.
     """
 
     def __init__(
@@ -49,7 +49,7 @@ class Solution:
         self.result, self.history, self._folder = dict(result), list(history), folder
 
     def __call__(self, points: ArrayLike | torch.Tensor) -> np.ndarray:
-        """The unknown functions (N, m) at points (N, d), columns in the order of the problem's inputs."""
+        """Evaluate the unknown functions (N, m) at points (N, d), columns in the order of the problem's inputs."""
         x = as_points(points, self.problem)
         warn_outside(x, self.problem)
         return self._values(x)
@@ -61,7 +61,7 @@ class Solution:
         return torch.cat(values).double().numpy()
 
     def residual(self, points: ArrayLike | torch.Tensor) -> np.ndarray:
-        """How far the equations (N, number of equations) are from holding at points."""
+        """Evaluate the residuals of the equations, (N, number of equations), at points."""
         x = as_points(points, self.problem)
         dtype = next(self.network.parameters()).dtype
         with torch.no_grad():
@@ -83,14 +83,14 @@ class Solution:
 
     @property
     def estimate(self) -> float | None:
-        """The relative error as it is estimated without a reference."""
+        """The relative error estimated without a reference; None if unknown."""
         found = self.result.get("estimate")
         return None if found is None else float(found["relative_l2"])
 
     def error(
         self, reference: Callable[..., Any] | tuple[ArrayLike, ArrayLike], points: ArrayLike | None = None
     ) -> float:
-        """The relative L2 error against a reference.
+        """Compute the relative L2 error against a reference.
 
         Args:
             reference: a function of some of the inputs by name, as in conditions: it receives torch tensors (N, 1), or
@@ -111,11 +111,11 @@ class Solution:
         return float(np.linalg.norm((ours - true)[known]) / size)
 
     def grid(self, n: int = 101, **at: float) -> Grid:
-        """Values on a regular grid; see `dudx.lab.solving.grids.grid`."""
+        """Evaluate on a regular grid; see `dudx.lab.solving.grids.grid`."""
         return grid(self, n, at)
 
     def plot(self, path: str | Path | None = None, reference: Callable[..., Any] | None = None) -> Any:
-        """A picture of the solution, beside it the residual or, given a reference, the error; a matplotlib figure."""
+        """Plot the solution, and the residual or, with a reference, the error; return a matplotlib figure."""
         from dudx.lab.solving.solution_pictures import picture
 
         return picture(self, None if path is None else Path(path), reference)
@@ -127,7 +127,7 @@ class Solution:
         return write_page(self, Path(path), frames)
 
     def save(self, folder: str | Path) -> Path:
-        """Keep everything in a folder: the network, arrays on a grid, numbers, settings, a picture."""
+        """Save the run with its history and checkpoint, the network, values on a grid, and a plot to a folder."""
         place = Path(folder)
         file_formats.make_folder(place)
         if self._folder is not None and self._folder.exists() and self._folder.resolve() != place.resolve():

@@ -103,7 +103,7 @@ def _points(solution: Solved, found: Grid) -> np.ndarray:
 
 
 def _beside(solution: Solved, x: np.ndarray, reference: Reference | None) -> np.ndarray:
-    """Residuals or errors at points, NaN outside of the domain."""
+    """Return residuals or errors at points, NaN outside of the domain."""
     inside = inside_domain(solution.problem, x)
     found = _residual_or_error(solution, x[inside], reference)
     values = np.full((len(x), found.shape[1]), np.nan)

@@ -204,7 +204,6 @@ class StagedRun(Loop):
 
     @property
     def _estimable(self) -> bool:
-        # An estimate linearises a network of independent samples.
         return self.settings.estimate and not self.trainer.views.isolating
 
     def _assessed(self, reason: str | None) -> Estimate | None:
@@ -260,7 +259,7 @@ class StagedRun(Loop):
         self._begin_window(low, _FIRST * (high - low))
 
     def _least(self) -> float:
-        """Return the CPU seconds that a window takes at least."""
+        """Return the least CPU seconds of a window."""
         return self.setup + self.estimates.seconds(QUICK) + _LEAST_STEPS * self.step_seconds
 
     def _can_halve(self) -> bool:
