@@ -62,7 +62,7 @@ class Bar:
             refresh_per_second=4,
         )
         self.unit, self.total = unit, total
-        self.task = self.progress.add_task(title, total=total, completed=start, amount="", facts="")
+        self.task = self.progress.add_task(title, total=total, amount="", facts="")
         self.update(start, {}, False)
 
     def __enter__(self) -> Self:
