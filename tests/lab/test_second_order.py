@@ -280,7 +280,7 @@ def test_the_benchmark_runs_and_does_not_run_again(script: Callable[..., str], t
     times = []
     for _ in range(2):
         assert "poisson: relative L2" in script(benchmark, *options.split(), tmp_path)
-        times.append({file: file.stat().st_mtime_ns for file in tmp_path.glob("*.json")})
+        times.append({file: file.stat().st_mtime_ns for file in tmp_path.glob("runs.*")})
     assert times[0] == times[1]
-    assert len(times[0]) == 4
+    assert len((tmp_path / "runs.csv").read_text(encoding="utf-8").splitlines()) == 1 + 4
     assert (tmp_path / "time_to_accuracy.png").exists()
