@@ -162,7 +162,7 @@ def _admitted(model: Model, x: Tensor, engine: Engine) -> Model:
     if not isinstance(engine, Engine):
         name = engine.__name__ if isinstance(engine, type) else repr(engine)
         raise InputError(f"The engine must be an instance such as dudx.AD() or dudx.FD(step=1e-2); got {name}.")
-    tensor_checks.finite(x, "points")
+    tensor_checks.finite_on_schedule(x, "points")
     return model_checks.model(model, x)
 
 

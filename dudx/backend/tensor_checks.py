@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
+from collections.abc import Hashable
 
 import torch
 from torch import Tensor
@@ -10,6 +12,11 @@ from torch.autograd import forward_ad
 
 from dudx.backend.active_modes import transforms_active, vmap_active
 from dudx.errors import InputError
+
+#: How often values of each kind were passed to `finite_on_schedule` on a device that would have to be waited for.
+_calls: Counter[Hashable] = Counter()
+#: Kinds that are kept; with more, counting begins again.
+_MOST_KINDS = 1000
 
 
 def points(x: object) -> Tensor:
@@ -41,6 +48,27 @@ def finite(values: Tensor, name: str) -> None:
     if not math.isfinite(float(values.detach().sum())) and not bool(torch.isfinite(values).all()):
         bad = int((~torch.isfinite(values)).any(dim=1).nonzero()[0])
         raise InputError(f"The {name} must be finite; row {bad} holds a NaN or an infinity.")
+
+
+def finite_on_schedule(values: Tensor, name: str) -> None:
+    """Check that values are finite without stalling a GPU: always on a CPU, else at the 1st, 2nd, 4th, 8th ... call.
+
+    Calls are counted per name, shape, format and device. Between two checks a NaN passes into the results, which are
+    NaN then.
+    """
+    if not free_to_read(values):
+        if len(_calls) > _MOST_KINDS:
+            _calls.clear()
+        kind = (name, values.shape, values.dtype, values.device)
+        _calls[kind] += 1
+        if _calls[kind] & (_calls[kind] - 1):
+            return
+    finite(values, name)
+
+
+def free_to_read(values: Tensor) -> bool:
+    """Return True if reading values does not wait for a device to finish the work queued on it."""
+    return values.device.type == "cpu"
 
 
 def readable(x: Tensor) -> bool:

@@ -115,7 +115,8 @@ def _probed(isolated: OnePassIsolated, purpose: str, look: Callable[[OnePassIsol
 
 
 def _checked(model: Model, context: Tensor) -> Tensor:
-    context = tensor_checks.points(context)
+    context = tensor_checks.batch(context)
+    tensor_checks.finite_on_schedule(context, "points")
     model_checks.model(model, context)
     if len(context) < 2:
         raise InputError("A context needs at least two samples; a single one has no others to be isolated from.")

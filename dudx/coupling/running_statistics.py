@@ -50,7 +50,8 @@ def running_statistics(model: Model, x: Tensor | None = None) -> Iterator[Model]
         layer.eval()
     try:
         if x is not None:
-            _update(model, tensor_checks.points(x), layers)
+            tensor_checks.finite_on_schedule(tensor_checks.batch(x), "points")
+            _update(model, x, layers)
         yield model
     finally:
         for layer in layers:

@@ -91,4 +91,4 @@ def check_vector(v: Tensor, x: Tensor) -> None:
             f"The direction of Along is {v.dtype} on {v.device} and the points are {x.dtype} on {x.device}; "
             "use v.to(x)."
         )
-    tensor_checks.finite(v, "direction of Along")
+    tensor_checks.finite_on_schedule(v, "direction of Along")

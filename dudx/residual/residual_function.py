@@ -187,7 +187,7 @@ class Residual(Generic[Result]):
         data: Mapping[str, Tensor],
     ) -> tuple[Tensor, Jacobian]:
         """The residual (N,) and its Jacobian in factors; a compiled residual is evaluated without its graph."""
-        tensor_checks.points(x)
+        tensor_checks.finite_on_schedule(tensor_checks.batch(x), "points")
         if self.functions:
             raise InputError(
                 "The Jacobian of a residual of many functions at the same points is not known; give each point its own "

@@ -210,7 +210,18 @@ def _planned(
     distinct, step_of = distinct_steps(steps)
     per_axis = any(isinstance(step, tuple) for step in distinct)
     layout = stencil(operators, dimensions, step_of, per_axis, accuracy, side)
-    return layout, [torch.as_tensor(step, dtype=wider(dtype), device=device) for step in distinct]
+    return layout, [_as_tensor(step, wider(dtype), device) for step in distinct]
+
+
+def _as_tensor(step: Step, dtype: torch.dtype, device: torch.device) -> Tensor:
+    return step.to(device, dtype) if isinstance(step, Tensor) else _constant(step, dtype, device)
+
+
+@lru_cache(maxsize=256)
+def _constant(step: float | tuple[float, ...], dtype: torch.dtype, device: torch.device) -> Tensor:
+    """A step as a tensor, made once: a copy to a GPU waits for it."""
+    with lasting_constants():
+        return torch.as_tensor(step, dtype=dtype, device=device)
 
 
 def placed(
