@@ -324,14 +324,20 @@ def random_laplacian(x: Tensor, samples: int = 1, kind: str = "axes", generator:
     errors.whole_number(samples, "samples")
     if kind == "axes" and samples > dimensions:
         raise InputError(f"There are only {dimensions} different axes to draw; got samples = {samples}.")
-    device = x.device if generator is None else generator.device
     if kind == "dense":
+        device = x.device if generator is None else generator.device
         signs = torch.randint(0, 2, (samples, count, dimensions), generator=generator, device=device)
         vectors = (2 * signs - 1).to(x)
     else:
-        # The largest of independent random numbers stand at random places, each without repetition.
-        # A seed that the points were drawn with too gives the same numbers: moved, they are those of other coordinates.
-        keys = torch.rand(count, dimensions, generator=generator, device=device).roll((1, 1), (0, 1))
-        chosen = keys.topk(samples, dim=1).indices.T.to(x.device)
+        chosen = different_numbers(x, samples, dimensions, generator)
         vectors = torch.nn.functional.one_hot(chosen, dimensions).to(x) * dimensions**0.5
     return Operator({Directional(k, 2): 1 / samples for k in range(samples)}, tuple(vectors.unbind()))
+
+
+def different_numbers(x: Tensor, samples: int, count: int, generator: Generator | None) -> Tensor:
+    """For each point random numbers below `count`, each without repetition, (samples, B)."""
+    device = x.device if generator is None else generator.device
+    # The largest of independent random keys stand at random places. A seed that the points were drawn with too gives
+    # the same keys: moved, they are those of other coordinates.
+    keys = torch.rand(len(x), count, generator=generator, device=device).roll((1, 1), (0, 1))
+    return keys.topk(samples, dim=1).indices.T.to(x.device)

@@ -18,8 +18,6 @@ torch_classes.py
     torch.nn.modules.batchnorm._BatchNorm: required.
     torch.utils._python_dispatch.TorchDispatchMode: required.
     The base class of torch.autograd.Function: required.
-
-line_search.py
     torch.optim.lbfgs._strong_wolfe: required.
 
 attention_layers.py
@@ -38,8 +36,6 @@ compiler.py
     torch._dynamo.config.skip_nnmodule_hook_guards: hooks that are added after compilation are missed.
     torch._functorch.config.force_non_lazy_backward_lowering: compile_seconds counts only the forward graph.
     Exceptions of torch._dynamo, torch._inductor, torch._functorch: a compiler that fails stops the computation.
-
-faster_compilation.py
     torch._inductor.config.cpp_wrapper: the first compilation takes longer.
 
 open_sizes.py

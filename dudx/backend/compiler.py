@@ -94,3 +94,14 @@ def guarded_hooks() -> Iterator[None]:
         yield
     finally:
         setattr(settings, name, skipped)
+
+
+def as_one_program() -> dict[str, Any]:
+    """Return options for `torch.compile` that put all loops of a graph into one C++ program.
+
+    By default each loop is a program of its own, and most of a first compilation is spent on reading headers. Without
+    this option compilation takes longer.
+    """
+    import torch._inductor.config as settings
+
+    return {"cpp_wrapper": True} if hasattr(settings, "cpp_wrapper") else {}

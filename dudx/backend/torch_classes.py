@@ -1,10 +1,13 @@
-"""Private classes of torch that have no public name, and names of torch functions."""
+"""Private classes and functions of torch that have no public name, and names of torch functions."""
 
 from __future__ import annotations
 
+import importlib
+from collections.abc import Callable
 from typing import Any
 
 import torch
+from torch import Tensor
 from torch.nn.modules import batchnorm as _batchnorm
 from torch.overrides import resolve_name
 from torch.utils import _python_dispatch
@@ -22,6 +25,11 @@ BatchNorm = _batchnorm._BatchNorm
 #: Mode that sees every kernel run in this thread and may replace it; used to draw random numbers from a generator of
 #: our own.
 DispatchMode = _python_dispatch.TorchDispatchMode
+
+#: Search along a direction by cubic interpolation until the strong Wolfe conditions hold. Torch has no public line
+#: search, and the self-scaled Broyden method needs one.
+strong_wolfe: Callable[..., tuple[float, Tensor, float, int]]
+strong_wolfe = importlib.import_module("torch.optim.lbfgs")._strong_wolfe
 
 
 def function_name(function: Any) -> str:

@@ -28,7 +28,7 @@ from dudx.engines.request import Request, request_of
 from dudx.engines.taylor.taylor_engine import Taylor
 from dudx.errors import InputError, whole_number
 from dudx.network.model_checks import Model
-from dudx.operators import Directional, Operator, Partial, Term
+from dudx.operators import Directional, Operator, Partial, Term, different_numbers
 
 #: How often each of the different axes of a partial derivative occurs, from the most frequent.
 Pattern = tuple[int, ...]
@@ -127,21 +127,15 @@ class STDE(Counted, Planned, Stepped):
             if len(axes) <= self.samples:
                 whole |= {_term(pattern, one): coefficient for one in axes}
                 continue
-            chosen = self._chosen(len(axes), x, first)
+            if first or x.is_meta:
+                chosen = torch.arange(self.samples, device=x.device).unsqueeze(1).expand(-1, len(x))
+            else:
+                chosen = different_numbers(x, self.samples, len(axes), self.generator)
             table = torch.tensor(axes, device=x.device)[chosen]  # (samples, B, different axes)
             scale = coefficient * len(axes)
             strata.append(([_sample(pattern, places, scale, x, vectors) for places in table], len(axes)))
         whole |= {term: c for term, c in operator.terms.items() if isinstance(term, Directional)}
         return _Drawn(Operator(whole), strata)
-
-    def _chosen(self, count: int, x: Tensor, first: bool) -> Tensor:
-        """Numbers of terms (samples, B): the largest of random keys stand at random places, without repetition."""
-        if first or x.is_meta:
-            return torch.arange(self.samples, device=x.device).unsqueeze(1).expand(-1, len(x))
-        device = x.device if self.generator is None else self.generator.device
-        # A seed that the points were drawn with too gives the same numbers: moved, they are those of other coordinates.
-        keys = torch.rand(len(x), count, generator=self.generator, device=device).roll((1, 1), (0, 1))
-        return keys.topk(self.samples, dim=1).indices.T.to(x.device)
 
 
 @dataclass(frozen=True)

@@ -13,8 +13,14 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from dudx.backend.compiler import compile_backward_early, from_compiler, graphs_traced, guarded_hooks, reversed_matmul
-from dudx.backend.faster_compilation import as_one_program
+from dudx.backend.compiler import (
+    as_one_program,
+    compile_backward_early,
+    from_compiler,
+    graphs_traced,
+    guarded_hooks,
+    reversed_matmul,
+)
 from dudx.backend.open_sizes import Shapes, in_common, opened
 from dudx.errors import CompilationWarning, first_line
 from dudx.network.batch_bound import BatchBound

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from dudx.backend.line_search import strong_wolfe
+from dudx.backend.torch_classes import strong_wolfe
 from dudx.errors import InputError, whole_number
 
 #: A step is not used for an update if sᵀy is below this share of |s| |y|.

@@ -95,8 +95,11 @@ class Difference(Adjustable, Counted, Planned, Sided, Stepped):
 
     def given_steps(self, orders: Collection[int]) -> Any:
         """The steps, which are set for these orders; otherwise raise `StepNotSetError`."""
-        steps, name = getattr(self, self.step_field), type(self).__name__
-        if steps is None and orders:
+        steps: Any = getattr(self, self.step_field)
+        name = type(self).__name__
+        if not orders:
+            return steps
+        if steps is None:
             example = "step=1e-2" if self.step_field == "step" else "steps={1: 1e-2, 2: 5e-2}"
             raise StepNotSetError(
                 f"{name} has no step yet: find one with {name}().calibrated(model, x, operators), or give it as "
