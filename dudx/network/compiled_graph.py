@@ -1,4 +1,4 @@
-"""`torch.compile` for residuals: plan outside, compile the arithmetic down to one number, go on without if it fails."""
+"""Cache of graphs made by `torch.compile`; if compilation fails, computation goes on without it."""
 
 from __future__ import annotations
 
@@ -25,25 +25,25 @@ from dudx.backend.open_sizes import Shapes, in_common, opened
 from dudx.errors import CompilationWarning, first_line
 from dudx.network.batch_bound import BatchBound
 
-#: After how many graphs a person is told, and after how many there are no more, for one network and for all.
+#: Number of graphs after which a warning is given; maximal number of graphs per network, and for all networks.
 _WARN_AFTER, _MAX_PER_NETWORK, _MAX_GRAPHS = 5, 16, 64
 
 
 @dataclass(frozen=True)
 class GraphKey:
-    """What a graph depends on besides the network: graphs with equal keys are the same."""
+    """Everything a graph depends on besides the network: calls with equal keys share a graph."""
 
-    #: What is computed, numbers that are multiplied with derivatives among it.
+    #: The computation, including constant coefficients of derivatives.
     plan: Hashable
     #: The shapes and formats of the tensors.
     shapes: Shapes
-    #: In which way it is called.
+    #: Further properties of the call, such as gradients on or off.
     call_mode: Hashable = ()
-    #: Whether sizes may change within a graph; its arguments' tensors are then those of `shapes`, in order.
+    #: True if sizes may change within a graph; its arguments' tensors are then those of `shapes`, in order.
     any_size: bool = False
 
     def differs(self, others: Sequence[GraphKey]) -> str:
-        """Why this is another graph than those there are, for a person."""
+        """Explain why no existing graph can be used, for the warning."""
         if all(other.plan != self.plan for other in others):
             return (
                 "the residual asks for other derivatives or multiplies them with another number at each call; give "
@@ -54,7 +54,7 @@ class GraphKey:
         return "it is called in one way and in another, with gradients and without or for losses and values"
 
     def together_with(self, other: Hashable) -> GraphKey | None:
-        """The key of a graph that takes this call, another one, and all between which the same sizes change."""
+        """Return the key of a graph for this call, another one, and all that differ from them in the same sizes."""
         if (
             not self.any_size
             or not isinstance(other, GraphKey)
@@ -71,28 +71,28 @@ def _reason(key: GraphKey, others: Sequence[Hashable]) -> str:
     return key.differs([other for other in others if isinstance(other, GraphKey)])
 
 
-#: Graphs of one network, by what of it is called and what the graph depends on.
+#: Graphs of one network, by the method that is called and the key.
 Graphs = dict[tuple[object, Hashable], Callable[..., Any]]
 
 
 class CompiledGraphs:
-    """Functions of (model, tensors…), compiled anew for each model and each key.
+    """Functions of (model, tensors…), compiled once per model and key.
 
-    Shapes are fixed in the first graph; calls that differ from it in the number of rows share a second one.
+    The first graph has fixed shapes; calls with other numbers of rows share a second one.
 
-    What a function closes over is what its key stands for: it is taken as it was at the first call, and never looked at
-    again. What may change between calls with equal keys is an argument, such as an object that holds a user's own
-    function, which reads whatever it likes.
+    Objects that a function closes over are fixed at the first call and not guarded, so the key must identify them.
+    Anything that may change between calls with equal keys must be an argument, such as an object that holds a user's
+    function.
     """
 
     def __init__(self) -> None:
         self.graphs: weakref.WeakKeyDictionary[Any, Graphs] = weakref.WeakKeyDictionary()
         self.available = True
-        #: Whether one graph takes batches of many sizes.
+        #: True if one graph can accept batches of many sizes.
         self.sizes_may_change = True
-        #: How many graphs were made, also of networks that are no more.
+        #: Number of graphs compiled so far, also for networks that no longer exist.
         self.graph_count = 0
-        #: How long the first calls took, in which compilation happens.
+        #: Wall time of the first calls, which compile.
         self.seconds = 0.0
 
     def __call__(self, key: Hashable, function: Callable[..., Any], model: Any, *arguments: Any) -> Any:
@@ -105,7 +105,7 @@ class CompiledGraphs:
             return self._again(known, function, model, *arguments)
         shared = self._shared(graphs, of_it, key)
         if shared is not None and (of_it, shared) in graphs:
-            # Told of open sizes each time: where torch compiles again by itself, it else does so for each size.
+            # Sizes are marked as open at each call; otherwise torch, if it recompiles, does so for each size.
             return self._again(graphs[of_it, shared], function, model, *opened(arguments, shared.shapes))
         if len(graphs) >= _MAX_PER_NETWORK or self.graph_count >= _MAX_GRAPHS:
             return function(model, *arguments)
@@ -115,19 +115,19 @@ class CompiledGraphs:
             except Exception as error:
                 if not from_compiler(error):
                     raise
-                self.sizes_may_change = False  # this can be compiled for one size at a time only
+                self.sizes_may_change = False  # can be compiled for fixed sizes only
         self._warn_of_recompilation(key, [other for _, other in graphs])
         try:
             return self._first(graphs, (of_it, key), function, model, *arguments)
         except Exception as error:
             if not from_compiler(error):
                 raise
-            result = function(model, *arguments)  # a mistake in the function itself shows here
+            result = function(model, *arguments)  # raises errors of the function itself
             self.give_up(f"{type(error).__name__}: {first_line(error)}")
             return result
 
     def _shared(self, graphs: Graphs, of_it: object, key: Hashable) -> GraphKey | None:
-        """The key of a graph that these sizes share with those of another call."""
+        """Return the key of a graph that these sizes can share with another call."""
         if self.sizes_may_change and isinstance(key, GraphKey) and key.any_size:
             for of_other, other in graphs:
                 together = key.together_with(other) if of_other is of_it else None
@@ -136,7 +136,7 @@ class CompiledGraphs:
         return None
 
     def _first(self, graphs: Graphs, place: tuple[object, Hashable], function: Callable[..., Any], *given: Any) -> Any:
-        """The first call of a graph, in which it is made."""
+        """Compile a graph in its first call."""
         self.graph_count += 1
         start = time.perf_counter()
         on_cpu = all(tensor.is_cpu for tensor in given if isinstance(tensor, Tensor))
@@ -156,27 +156,27 @@ class CompiledGraphs:
         try:
             with guarded_hooks():
                 result = graph(model, *arguments)
-            if graphs_traced() > traced:  # as where a layer of an open size gets too large for the way it is computed
+            if graphs_traced() > traced:  # torch has recompiled, for example for a larger layer of an open size
                 self.graph_count += 1
                 self.seconds += time.perf_counter() - start
             return result
-        except Exception as error:  # something has changed that is compiled in, and it is compiled again
+        except Exception as error:  # a guarded object has changed and recompilation failed
             if not from_compiler(error):
                 raise
-            return function(model, *arguments)  # what went wrong there shows here, under its own name
+            return function(model, *arguments)  # raises errors of the function itself
 
     def __reduce__(self) -> tuple[type[CompiledGraphs], tuple[()]]:
-        return CompiledGraphs, ()  # a copy, in this process or another, makes its own graphs
+        return CompiledGraphs, ()  # a copy compiles its own graphs
 
     def can_compile(self, model: Any) -> bool:
-        """Whether it is worth a try; an isolated network may know that it cannot be compiled, and why."""
+        """Return True if compilation may succeed; give up if the model states that it cannot be compiled."""
         reason = model.not_compiled if isinstance(model, BatchBound) else None
         if self.available and reason is not None:
             self.give_up(reason)
         return self.available
 
     def _warn_of_recompilation(self, key: Hashable, others: list[Hashable]) -> None:
-        """Say once why it is compiled again and again."""
+        """Warn once about repeated compilation, with the reason."""
         if self.graph_count + 1 == _WARN_AFTER and isinstance(key, GraphKey):
             warnings.warn(
                 f"This residual is compiled for the {_WARN_AFTER}th time, as {_reason(key, others)}. After "
@@ -186,7 +186,7 @@ class CompiledGraphs:
             )
 
     def give_up(self, reason: str) -> None:
-        """Go on without compilation, and say so once."""
+        """Disable compilation and warn once."""
         if not self.available:
             return
         self.available = False
@@ -196,9 +196,10 @@ class CompiledGraphs:
 
 
 def graph_anchor(model: Any) -> tuple[Any, object]:
-    """What a graph is kept with, and what of it: functions and methods are made anew wherever they are written.
+    """Return the object that owns a model's graphs, and which of its methods is called.
 
-    Their code and their object stay. What else a function refers to is compared by torch at each call.
+    Function and method objects are created at each evaluation of their definition; their code and owner persist. Other
+    objects that a function refers to are guarded by torch at each call.
     """
     if isinstance(model, types.MethodType):
         return model.__self__, model.__func__
@@ -206,21 +207,21 @@ def graph_anchor(model: Any) -> tuple[Any, object]:
 
 
 def _compile(function: Callable[..., Any], number: int, on_cpu: bool) -> Callable[..., Any]:
-    """The function compiled, checking its arguments at each call and not what it closes over."""
-    # Here, since the tools for graphs take time to be imported.
+    """Compile a function with guards for its arguments, but none for what it closes over."""
+    # Imported here, since it takes time.
     from dudx.backend.graph_rewrites import faster_functions
 
     def run(*arguments: Any) -> Any:
         return function(*arguments)
 
-    # Torch keeps what it has compiled with the code, tells graphs apart by their checks alone, and takes no more than a
-    # few graphs for one code: as the checks of the plan are left out, each graph needs code of its own.
-    # (`isolate_recompiles=True` says so in newer versions, up to 256 graphs in the life of a process.)
+    # Torch stores graphs with the code object, distinguishes them by guards and limits their number per code object.
+    # Since guards of the plan are left out, each graph needs its own code object. (Newer versions of torch have
+    # `isolate_recompiles=True`, with up to 256 graphs per process.)
     run.__code__ = run.__code__.replace(co_name=f"{function.__name__}_{number}")
     options = {"guard_filter_fn": _guards_of_arguments, **faster_functions(), **(as_one_program() if on_cpu else {})}
     return torch.compile(run, dynamic=False, fullgraph=True, options=options)
 
 
 def _guards_of_arguments(checks: Sequence[Any]) -> list[bool]:
-    """Which of torch's checks to keep: in many variables a plan is long, and it would be compared number by number."""
+    """Select the guards to keep: those of a plan in many variables would be many, one per number."""
     return [not check.name.startswith("function") for check in checks]

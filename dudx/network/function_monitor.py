@@ -1,4 +1,4 @@
-"""Looking on while a network runs as it always does: what in it makes derivatives wrong, found without a pass more."""
+"""Monitor the torch functions that a network calls, to find hazards for derivatives without an extra pass."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from dudx.errors import UnsupportedError
 from dudx.network.model_checks import Model
 from dudx.network.modules import modules_of, owner_of
 
-#: Layers that are straight lines with kinks between, and their functions.
+#: Piecewise linear layers, and their functions.
 _KINKED_LAYERS = (
     nn.ReLU, nn.LeakyReLU, nn.PReLU, nn.RReLU, nn.ReLU6, nn.Hardtanh, nn.Hardsigmoid, nn.Hardshrink, nn.Softshrink,
     nn.Threshold,
@@ -26,7 +26,7 @@ _KINKED = {
     "relu", "relu_", "leaky_relu", "leaky_relu_", "prelu", "rrelu", "relu6", "hardtanh", "hardtanh_", "hardsigmoid",
     "hardshrink", "softshrink", "threshold", "clamp", "clamp_min", "abs",
 }  # fmt: skip
-#: What leaves straight lines straight; products do where one factor is the same for every row.
+#: Functions that preserve piecewise linearity; products do if one factor is the same for every row.
 _STRAIGHT = {
     "linear", "matmul", "mm", "addmm", "bmm", "einsum", "add", "sub", "__rsub__", "neg", "mul", "div", "cat", "stack",
     "split", "chunk", "narrow", "unbind", "view", "reshape", "flatten", "unflatten", "squeeze", "unsqueeze",
@@ -35,17 +35,16 @@ _STRAIGHT = {
     "split_with_sizes", "grad", "view_as", "is_floating_point", "is_inference", "size", "dim", "__len__",
     "where", "eq", "ne", "lt", "le", "gt", "ge", "__eq__", "__ne__", "__lt__", "__le__", "__gt__", "__ge__",
 }  # fmt: skip
-#: Functions by which values or memory leave torch, or gradients are changed on their way. What is made of such values
-#: is not a constant that a person has asked for.
+#: Functions by which values or memory leave torch, or that change gradients.
 _LEAVING = {
     Tensor.numpy, Tensor.__array__, Tensor.data.__set__, Tensor.__dlpack__, Tensor.untyped_storage,  # type: ignore[attr-defined]
     Tensor.storage, Tensor.data_ptr, Tensor.set_, Tensor.register_hook, Tensor.grad_fn.__get__,  # type: ignore[attr-defined]
 }  # fmt: skip
-#: Functions that make constants: those of parameters are meant, those of what depends on the points may not be.
+#: Functions that turn tensors into constants, which is a hazard unless the tensor is a parameter.
 _CONSTANTS = {
     Tensor.item, Tensor.tolist, Tensor.__float__, Tensor.__int__, Tensor.__complex__, Tensor.data.__get__,  # type: ignore[attr-defined]
 }  # fmt: skip
-#: How the names of functions begin that torch cannot differentiate.
+#: Prefixes of the names of functions that torch cannot differentiate.
 _KNOWN_WITHOUT = tuple(
     f"special_{name}"
     for name in (
@@ -53,7 +52,7 @@ _KNOWN_WITHOUT = tuple(
         "laguerre", "legendre", "shifted",
     )
 )  # fmt: skip
-#: What gives out the memory of a tensor behind the back of autograd.
+#: Functions that return a tensor's memory without its graph.
 _ASIDE = {Tensor.detach, torch.detach, Tensor.data.__get__}  # type: ignore[attr-defined]
 
 _WITHOUT_GRAPH = (
@@ -61,15 +60,15 @@ _WITHOUT_GRAPH = (
     "torch.autograd.Function, a reentrant checkpoint). Use dudx.AD(), and checkpoint with use_reentrant=False."
 )
 
-#: Who looks on at present, for engines that have something to tell.
+#: The active monitor, to which engines report.
 ACTIVE_MONITOR: ContextVar[FunctionMonitor | None] = ContextVar("dudx_looking", default=None)
 
 
 class FunctionMonitor(TorchFunctionMode):
-    """Notes the functions that a network calls.
+    """Function mode that records hazards for derivatives while a network runs.
 
     Args:
-        rows: the points of the batch; what has as many rows, or a multiple, depends on them.
+        rows: number of points; tensors with this number of rows, or a multiple, are taken to depend on them.
     """
 
     def __init__(self, rows: int):
@@ -77,20 +76,20 @@ class FunctionMonitor(TorchFunctionMode):
         self.rows, self.recording = rows, torch.is_grad_enabled()
         #: The first function that has a kink.
         self.kink: str | None = None
-        #: Whether there is nothing but straight lines and kinks.
+        #: True if all functions called so far are piecewise linear.
         self.piecewise_linear = True
-        #: Whether a derivative may be something else than what the output does: nobody has vouched for it.
+        #: True if a derivative may differ from the change of the output, and must be cross-checked.
         self.doubtful = False
-        #: For each output, along which axes (d,) its first derivative is zero at every point, where the engine tells.
+        #: For each output, the axes (d,) along which its first derivative is zero at every point, if reported.
         self.zero_slopes: dict[int, Tensor] = {}
-        #: Tensors that share memory with others behind the back of autograd.
+        #: Detached tensors, which share memory with others.
         self._aside: list[Any] = []
-        #: What functions returned without a gradient, by identity, which holds only as long as they are alive.
+        #: Results without gradient, by id; kept alive so that ids are not reused.
         self._seen: dict[int, Any] = {}
 
     @contextlib.contextmanager
     def active(self) -> Iterator[None]:
-        """While an engine works, which may tell what it sees; as a mode it is entered while the network runs."""
+        """Let engines report to the monitor inside the block; as a mode it is entered while the network runs."""
         token = ACTIVE_MONITOR.set(self)
         try:
             yield
@@ -98,7 +97,7 @@ class FunctionMonitor(TorchFunctionMode):
             ACTIVE_MONITOR.reset(token)
 
     def note_slope(self, output: int, gradient: Tensor) -> None:
-        """Note the first derivatives (…, d) of an output at some points."""
+        """Record the first derivatives (…, d) of an output at some points."""
         zero = (gradient.detach() == 0).reshape(-1, gradient.shape[-1]).all(0)
         self.zero_slopes[output] = self.zero_slopes[output] & zero if output in self.zero_slopes else zero
 
@@ -128,19 +127,19 @@ class FunctionMonitor(TorchFunctionMode):
             self.piecewise_linear = False
 
     def _may_depend(self, value: Any) -> bool:
-        """Whether a value may depend on the points, as all but a parameter may."""
+        """Return True if a value may depend on the points, that is, for all tensors but parameters."""
         if is_jet(value) or (value.ndim and len(value) % self.rows == 0):
             return True
         return not (value.is_leaf and value.requires_grad)
 
     def _comes_from_elsewhere(self, value: Any) -> bool:
-        """Whether rows without a gradient were made by no function seen here, as those made of NumPy arrays are."""
+        """Return True for rows without gradient that no recorded function returned, such as those of NumPy arrays."""
         if is_jet(value) or value.requires_grad or transforms_active() or not value.is_floating_point():
             return False
         return id(value) not in self._seen
 
     def _writes_unseen(self, written: Any) -> bool:
-        """Whether autograd does not see that a tensor is written to."""
+        """Return True if autograd does not record a write into a tensor."""
         unseen = written.requires_grad and not torch.is_grad_enabled()
         return unseen or any(written is tensor for tensor in self._aside)
 
@@ -154,26 +153,26 @@ def _tensors(value: Any) -> Iterator[Tensor]:
 
 
 def _loses_its_gradient(func: Any, args: Any, made: Tensor) -> bool:
-    """Whether torch has no derivative of a function, as of Bessel's, and takes its result for a constant."""
+    """Return True if torch has no derivative of a function, such as Bessel's, and treats its result as constant."""
     name = getattr(func, "__name__", "")
-    if transforms_active():  # inside of which nothing tells whether it has a gradient
+    if transforms_active():  # inside of which `requires_grad` is not meaningful
         return name.startswith(_KNOWN_WITHOUT)
     if made.requires_grad or not made.is_floating_point() or not torch.is_grad_enabled():
         return False
-    # Operators of torch's own library, "permute.default", come from inside of it, where nothing is recorded.
+    # Operators such as "permute.default" come from inside torch, where no graph is recorded.
     constant = name.endswith("_like") or name.startswith("new_") or name == "__get__" or "." in name
     return not constant and any(isinstance(value, Tensor) and value.requires_grad for value in args)
 
 
 def mark_doubtful() -> None:
-    """Note a backward pass that somebody has written by hand, if there is somebody who looks on."""
+    """Report a hand-written backward pass to the active monitor."""
     observed = ACTIVE_MONITOR.get()
     if observed is not None:
         observed.doubtful = True
 
 
 def describe_kink(model: Model, function: str) -> str:
-    """Where a network has a kink: the name of its layer, or the function in its own code."""
+    """Describe where a network has a kink: the name of its layer, or the function in its own code."""
     owner = owner_of(model)
     named = owner.named_modules() if isinstance(owner, nn.Module) else (("", module) for module in modules_of(model))
     for name, module in named:

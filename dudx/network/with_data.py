@@ -1,4 +1,4 @@
-"""Networks of points and data, such as DeepONets: once the data are given, a network of the points alone."""
+"""Networks of points and data, such as DeepONets, as networks of the points alone."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from dudx.network.modules import owner_of, type_name
 
 @dataclass(frozen=True)
 class _Bound:
-    """How a network and its data are put together: equal for equal names."""
+    """Bind data to a network by name; equal for equal names."""
 
     rows: tuple[str, ...]
     functions: tuple[str, ...]
@@ -27,13 +27,13 @@ class _Bound:
 
 
 class Given(BatchBound):
-    """A network with its data, as a callable from (k·B, d) to (k·B, m), row j belonging to point j mod B; see `given`.
+    """A network with data, as a callable from (k·B, d) to (k·B, m); row j belongs to point j mod B. See `given`.
 
     Args:
         network: called as `network(x, **data)`.
-        rows: data with a row for each point, which follow the points wherever an engine moves them.
-        functions: data with a row for each of N functions, of which the network takes all at every point; it returns
-            (N, B) or (N, B, m), of which the columns here are the N functions of the first output, of the second, …
+        rows: data with one row per point, which follow the points wherever an engine moves them.
+        functions: data with one row per function, for N functions that the network evaluates at every point. It returns
+            (N, B) or (N, B, m); the columns here are the N functions of the first output, of the second, …
 
     Example:
         >>> network = lambda x, a: a * torch.sin(x)
@@ -44,7 +44,7 @@ class Given(BatchBound):
 
     def __init__(self, network: Any, rows: Mapping[str, Tensor], functions: Mapping[str, Tensor] | None = None):
         self.network, self.rows, self.functions = network, dict(rows), dict(functions or {})
-        self.__self__ = owner_of(network)  # so that it is known by its owner, as a method is
+        self.__self__ = owner_of(network)  # owner_of() finds the network by this, as for a method
         for name, tensor in {**self.rows, **self.functions}.items():
             if not isinstance(tensor, Tensor) or tensor.ndim == 0:
                 shown = type(tensor).__name__ if not isinstance(tensor, Tensor) else "a single number"
@@ -60,7 +60,7 @@ class Given(BatchBound):
 
     @property
     def columns(self) -> int:
-        """How many columns an output of the network has: one for each function."""
+        """Number of columns per output of the network: one per function."""
         return len(next(iter(self.functions.values()))) if self.functions else 1
 
     def unbound(self) -> tuple[Any, tuple[Tensor, ...], _Bound]:
@@ -92,7 +92,7 @@ class Given(BatchBound):
                 f"A network of {self.columns} functions at {points} points must return (N, B) or (N, B, m), here "
                 f"({self.columns}, {points}, …); got {got}."
             )
-        # Of each point all functions of the first output, then all of the second.
+        # Per point: all functions of the first output, then all of the second.
         return u.T if len(shape) == 2 else u.permute(1, 2, 0).flatten(1)
 
     def __repr__(self) -> str:
@@ -101,16 +101,16 @@ class Given(BatchBound):
 
 
 def given(model: Any, /, functions: Mapping[str, Tensor] | None = None, **data: Tensor) -> Given:
-    """A network of points and data as a network of points alone, which every engine differentiates.
+    """Bind data to a network of points and data, so that every engine can differentiate it in the points.
 
     Args:
         model: called as `model(x, **data)`.
-        functions: data by name with a row for each of N functions, all of which are taken at all points; the model
+        functions: data by name with one row per function, for N functions that are evaluated at all points; the model
             then returns (N, B) or (N, B, m), and each output has N columns here.
-        data: tensors with a row for each point, which go where an engine moves the point: all rows of its stencil, its
-            slice, its batch of one.
+        data: tensors with one row per point, which are repeated for all rows of the point's stencil and split with the
+            points.
 
-    A `Residual` does this by itself for the data it is told of: `Residual(..., network_data=("a",))`.
+    A `Residual` does this itself for `Residual(..., network_data=("a",))`.
 
     Example:
         >>> x, a = torch.rand(2, 10, 1, dtype=torch.float64)
@@ -127,7 +127,7 @@ def given(model: Any, /, functions: Mapping[str, Tensor] | None = None, **data: 
 
 
 def with_data(model: Any, rows: Mapping[str, Tensor], functions: Mapping[str, Tensor], points: int) -> Any:
-    """The network with its data; one that was made with data before must have been made with the same."""
+    """Bind data to a network; a network that has data already must have the same."""
     for name, tensor in rows.items():
         if isinstance(tensor, Tensor) and tensor.ndim and len(tensor) != points:
             raise InputError(
@@ -147,7 +147,7 @@ def with_data(model: Any, rows: Mapping[str, Tensor], functions: Mapping[str, Te
 
 
 def _given_in(model: Any) -> Given | None:
-    """The network with data that a model is or sees, of the samples that it takes at the moment."""
+    """Return the network with data that a model is or wraps, at the samples that it currently takes."""
     if isinstance(model, Given) or not isinstance(model, BatchBound):
         return model if isinstance(model, Given) else None
     inner, places = _given_in(getattr(model, "model", None)), getattr(model, "places", None)
