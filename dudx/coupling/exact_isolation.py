@@ -1,4 +1,4 @@
-"""Sample i in its batch without a rule or an approximation: every query row passes in a batch of its own."""
+"""Exact isolation without rules: one batch per query row."""
 
 from __future__ import annotations
 
@@ -24,11 +24,11 @@ from dudx.network.vmapped_batches import batches_per_pass, with_one_replaced
 
 
 class ExactlyIsolated(Isolated):
-    """Row j passes in the batch that is the context with sample j mod B replaced; many such batches pass at once.
+    """Evaluate row j in the context with sample j mod B replaced; many such batches pass at once.
 
-    Where only parameters want a gradient, each chunk of batches is computed again in the backward pass rather than
-    remembered, so that memory is bounded. Where queries are differentiated themselves, as AD does, that would save
-    nothing: the graph of their gradients remembers everything. `at` bounds memory there.
+    If gradients are needed in the parameters only, each chunk of batches is recomputed in the backward pass, so that
+    memory is bounded. If queries themselves are differentiated, as by AD, the graph of their gradients holds all
+    activations anyway; `at` bounds memory then.
     """
 
     method = "each alone, in a batch of its own"
@@ -44,17 +44,17 @@ class ExactlyIsolated(Isolated):
         size = len(self.context)
         numbers = torch.arange(size, device=x.device) if self.places is None else self.places
         places = numbers.repeat(len(x) // len(numbers))
-        # One row alone tells whether the network can be vectorised; inside a checkpoint nothing may be tried.
+        # One row shows whether the network can be vectorised; inside a checkpoint this cannot be tried.
         first = (places[:1], self.context, x[:1], *(s[:, :1] for s in streams))
         ways = [network.looped] if scripted(self.model) else [network.vectorised, network.looped]
         run, states = ways[0], process_generator_states(x.device)
         with KernelMonitor() as tried:
             try:
                 run(*first)
-            except Exception:  # whatever it was, the loop works or fails with a reason that is the model's own
+            except Exception:  # the loop works, or raises the error of the model
                 run, states = ways[-1], process_generator_states(x.device)
                 run(*first)
-        if tried.drawn:  # all chunks, also where they are computed again, draw what this one batch has drawn
+        if tried.drawn:  # all chunks, also recomputed ones, draw the numbers of this batch
             run = _Repeated(run, states)
         chunk = batches_per_pass(size * (1 + sum(map(len, streams))))
         remember = not torch.is_grad_enabled() or x.requires_grad or len(x) <= chunk
@@ -63,13 +63,13 @@ class ExactlyIsolated(Isolated):
             arguments = (places[at], self.context, x[at], *(s[:, at] for s in streams))
             pieces.append(run(*arguments) if remember else _computed_again(run, *arguments))
         if self.update_statistics and network.tracks():
-            with torch.enable_grad():  # which a network that differentiates in its forward needs
+            with torch.enable_grad():  # for networks that differentiate in their forward
                 self.model(self.context.detach())
         return tuple(torch.cat(parts, dim) for dim, parts in enumerate(zip(*pieces, strict=True)))
 
 
 class _Repeated:
-    """A pass that draws the same random numbers each time."""
+    """A pass with the same random numbers each time."""
 
     def __init__(self, run: Callable[..., tuple[Tensor, ...]], states: Mapping[str, Tensor]):
         self.run, self.states = run, states
@@ -80,34 +80,34 @@ class _Repeated:
 
 
 def _computed_again(run: Callable[..., tuple[Tensor, ...]], *arguments: Tensor) -> tuple[Tensor, ...]:
-    """A pass of which nothing is remembered; torch need not put back the process's random numbers for it."""
+    """Run a pass with checkpointing, without saving the process's random numbers."""
     return checkpoint(run, *arguments, use_reentrant=False, preserve_rng_state=False)
 
 
 class _Batches:
-    """The network on batches in which one sample moved: on tensors, or on jets in which the others' streams are zero.
+    """The network on batches in which one sample moved, as tensors or as jets with zero streams for the others.
 
-    Both ways take the places of the samples that moved, the context, where they moved to and, for jets, the streams
-    there; and return what the network has for these samples.
+    Both methods take the indices of the moved samples, the context, the new positions and, for jets, their streams, and
+    return the output at the moved samples.
     """
 
     def __init__(self, model: Model, layout: Layout | None):
         self.model, self.layout, self.mode = model, layout, WrittenOut(tracking=False)
 
     def vectorised(self, places: Tensor, context: Tensor, own: Tensor, *streams: Tensor) -> tuple[Tensor, ...]:
-        """Many batches at once."""
+        """Evaluate all batches at once with vmap."""
         batches = with_one_replaced(context, own, places)
         version = batches._version
         moved = [_moved_streams(context, s, places) for s in streams]
         dims = (0, *[1] * len(streams))
         with self._left_alone():
             outputs = torch.func.vmap(self._one, in_dims=dims, out_dims=dims, randomness="same")(batches, *moved)
-        model_checks.unchanged(batches, version)  # inside vmap a write leaves no trace
+        model_checks.unchanged(batches, version)  # inside vmap a write is not recorded
         numbers = torch.arange(len(places), device=places.device)
         return (outputs[0][numbers, places], *(stream[:, numbers, places] for stream in outputs[1:]))
 
     def looped(self, places: Tensor, context: Tensor, own: Tensor, *streams: Tensor) -> tuple[Tensor, ...]:
-        """One batch after the other."""
+        """Evaluate one batch after the other."""
         batches = with_one_replaced(context, own, places).unbind()
         moved = [_moved_streams(context, s, places).unbind(1) for s in streams]
         with self._left_alone():
@@ -118,7 +118,7 @@ class _Batches:
         )
 
     def _one(self, batch: Tensor, *streams: Tensor) -> tuple[Tensor, ...]:
-        """What the network makes of one batch: the output and, of a jet, its streams."""
+        """Return the output of one batch and, for a jet, its streams."""
         if self.layout is None:
             return (model_checks.forward(self.model, batch),)
         jet = Jet(self.layout, batch, *streams)
@@ -128,16 +128,16 @@ class _Batches:
 
     @contextlib.contextmanager
     def _left_alone(self) -> Iterator[None]:
-        """Kernels that can be differentiated, and no trace in running statistics."""
+        """Use differentiable kernels and leave running statistics unchanged."""
         with untracked_statistics(self.model), self.mode:
             yield
 
     def tracks(self) -> bool:
-        """Whether the network keeps running statistics of what it sees."""
+        """Return True if the network updates running statistics."""
         layers = (m for m in modules_of(self.model) if isinstance(m, BatchNorm))
         return self.mode.tracked or any(layer.training and layer.track_running_stats for layer in layers)
 
 
 def _moved_streams(context: Tensor, streams: Tensor, places: Tensor) -> Tensor:
-    """Streams (S, n, d) of the samples that moved as streams (S, n, B, d) of their batches."""
+    """Expand streams (S, n, d) of the moved samples to streams (S, n, B, d) of their batches."""
     return torch.func.vmap(with_one_replaced, in_dims=(None, 0, None))(torch.zeros_like(context), streams, places)

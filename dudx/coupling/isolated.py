@@ -1,4 +1,4 @@
-"""What `isolate` and `frozen` return."""
+"""Base class of isolated networks, which `isolate` and `frozen` return."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ from dudx.network.modules import type_name
 
 @dataclass(frozen=True)
 class Bound:
-    """How an isolated network is made of the model and the tensors it holds: equal for equal functions of these."""
+    """Rebuild an isolated network from the model and the tensors it holds; equal for equal functions of these."""
 
     kind: type[Isolated]
     update_statistics: bool
     options: tuple[Any, ...] = ()
-    #: Whether only some of the samples are taken, and how the network is put together with data of its own.
+    #: True if only some samples are taken; and the function that binds the network's own data.
     some: bool = False
     network: Callable[..., Any] = identity
 
@@ -38,8 +38,8 @@ class Isolated(Pointwise, ABC):
     Args:
         model: the network.
         context: the batch, (B, d).
-        update_statistics: whether running statistics follow the context, once a call.
-        places: the samples that rows belong to; None means all of them, in order.
+        update_statistics: if True, running statistics are updated from the context, once per call.
+        places: indices of the samples that rows belong to; None means all of them, in order.
 
     Example:
         >>> x = torch.rand(10, 1, dtype=torch.float64)
@@ -48,21 +48,21 @@ class Isolated(Pointwise, ABC):
         torch.Size([30, 1])
     """
 
-    #: How it is computed, for a person.
+    #: Description of how the network is evaluated.
     method: str
 
     def __init__(self, model: Model, context: Tensor, update_statistics: bool, places: Tensor | None = None):
         self.model, self.context, self.places = model, context, places
         self.update_statistics = update_statistics
-        #: What is left out of the change of an output when its sample moves, relative to that change.
+        #: Missing part of an output's change when its sample moves, relative to the change; 0 if exact.
         self.error = 0.0
 
     @abstractmethod
     def __call__(self, x: Any) -> Any:
-        """The output at the query rows, a tensor or a jet."""
+        """Return the output at the query rows, a tensor or a jet."""
 
     def _options(self) -> tuple[Any, ...]:
-        """What it was made with besides."""
+        """Further constructor arguments."""
         return ()
 
     def at(self, samples: Tensor | Sequence[int] | slice) -> Isolated:
@@ -92,7 +92,7 @@ class Isolated(Pointwise, ABC):
         return len(self.context) if self.places is None else len(self.places)
 
     def whole(self, count: int) -> None:
-        """Refuse a number of rows that is not so many for each sample."""
+        """Raise InputError unless `count` is a multiple of the number of samples."""
         if count % self.samples:
             raise InputError(
                 f"An isolated network has {self.samples} samples, so it takes {self.samples} rows or a multiple; "

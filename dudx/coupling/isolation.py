@@ -1,8 +1,8 @@
-"""A pointwise function out of a network whose samples influence each other, on which every engine is right.
+"""Turn a coupled network into a pointwise function, which every engine differentiates correctly.
 
-`isolate` lets one sample move and holds the others; `frozen` holds all of them. The network itself is not touched: it
-runs on the context, and then on the queries, where functions that mix rows follow rules by which each query sees the
-context that it should see; or, where no rule is exact, on a batch for each query.
+`isolate` lets one sample move and holds the others; `frozen` holds all of them. The network is not modified. It runs on
+the context and then on the queries, where functions that mix rows follow rules, so that each query sees the right
+context. If no rule is exact, it runs on one batch per query.
 """
 
 from __future__ import annotations
@@ -40,22 +40,22 @@ def isolate(
     exact: bool = False,
     approximate: bool = False,
 ) -> Isolated:
-    """The network as a function of each sample alone, the other samples held at `context`.
+    """Return the network as a function of each sample alone, with the other samples held at `context`.
 
-    Row i of `isolate(model, context)(x)` is the network's output for sample i when that sample alone moves to x_i, and
-    nothing is left out. Where samples mix in one layer, by a function that has a rule, all rows pass together, at about
-    the cost of the network itself. Where they mix in several, or by a function without a rule, every row passes in a
-    batch of its own, which is O(B²) work. `repr` says which it is.
+    Row i of `isolate(model, context)(x)` is the network's output for sample i when that sample alone moves to x_i,
+    exactly. If samples mix in one layer, by a function that has a rule, all rows pass together, at about the cost of
+    the network itself. If they mix in several layers, or by a function without a rule, every row passes in its own
+    batch, which is O(B²) work. `repr` shows which method is used.
 
     Args:
-        model: a network with batch norm in training mode, attention over the batch, or anything else over it.
+        model: a network with batch norm in training mode, attention over the batch, or other coupling.
         context: the batch, (B, d).
         update_statistics: let batch norm layers in training mode update their running statistics from the context,
-            once a call, as the plain forward pass would.
-        exact: a batch for every row, without looking whether that is needed.
-        approximate: all rows together also where samples mix in several layers. The reaction of the others' hidden
-            states to sample i is left out then, which is of the order of one over the batch size; `.error` says how
-            much that is here. A function without a rule is refused.
+            once per call, as the plain forward pass would.
+        exact: use one batch per row, without checking whether that is needed.
+        approximate: evaluate all rows together also if samples mix in several layers. This leaves out the reaction of
+            the others' hidden states to sample i, which is of the order of one over the batch size; `.error` is its
+            measured size. A function without a rule is refused.
 
     Example:
         >>> x = torch.rand(10, 1, dtype=torch.float64)
@@ -80,13 +80,12 @@ def isolate(
 
 @uncompiled
 def frozen(model: Model, context: Tensor, update_statistics: bool = True) -> Isolated:
-    """The network as a function of any point, seen against a context in which nothing moves.
+    """Return the network as a function of any point, with statistics of a fixed context.
 
-    Means, deviations, keys and values are those of `context`, and a query does not take the place of any sample. That
-    is the function a network trained with `context` offers to a new point, and it takes any number of points. At a
-    point of the context it has the value of the plain forward pass, and another derivative than `isolate`: the part by
-    which the point moves its own statistics, of the order of one over the batch size, is not in it. With several mixing
-    layers there is nothing second-hand to leave out.
+    Means, deviations, keys and values are those of `context`, and a query replaces no sample. This is the function that
+    a network trained with `context` offers to a new point; it accepts any number of points. At a point of the context
+    it has the value of the plain forward pass. Its derivative differs from that of `isolate` by the part by which the
+    point moves its own statistics, of the order of one over the batch size. It is exact with several mixing layers too.
 
     Args:
         model: a network with batch norm in training mode, attention over the batch, or reductions over it.
@@ -105,13 +104,13 @@ def frozen(model: Model, context: Tensor, update_statistics: bool = True) -> Iso
     return network
 
 
-def _probed(isolated: OnePassIsolated, purpose: str, look: Callable[[OnePassIsolated], Found], unseen: Found) -> Found:
-    """What a look at the network finds, or found before; where there is nothing to be seen, what is taken for it."""
+def _probed(isolated: OnePassIsolated, purpose: str, probe: Callable[[OnePassIsolated], Found], unseen: Found) -> Found:
+    """Return the result of a probe, on schedule; `unseen` if the network cannot be probed."""
     context = isolated.context.detach()
     if context.is_meta or torch.compiler.is_compiling():
         return unseen
     alike = OnePassIsolated(isolated.model, context, update_statistics=False, replace=isolated.replace)
-    return probed_on_schedule(isolated.model, (purpose, tuple(context.shape), context.dtype), lambda: look(alike))
+    return probed_on_schedule(isolated.model, (purpose, tuple(context.shape), context.dtype), lambda: probe(alike))
 
 
 def _checked(model: Model, context: Tensor) -> Tensor:

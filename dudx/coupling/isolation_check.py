@@ -1,4 +1,4 @@
-"""Make sure that a network has been isolated, and find the function that is to blame if it has not."""
+"""Verify that a network has been isolated, and find the function that mixes samples if it has not."""
 
 from __future__ import annotations
 
@@ -21,25 +21,25 @@ from dudx.network.model_checks import Model
 from dudx.network.probe_rows import GOLDEN_RATIO, difference, probe_batch, rounding_tolerance
 from dudx.network.sandbox import sandboxed, without_graph
 
-# At how many samples, moved along how many axes, an approximation is compared with the truth.
+# Number of samples, and of axes along which they move, for the error of an approximation.
 _COMPARED, _DIRECTIONS = 8, 3
 
 
 def one_pass_is_exact(isolated: OnePassIsolated) -> bool:
-    """Whether queries that pass together have what they would have in batches of their own."""
+    """Return True if the outputs of queries that pass together equal those in one batch per query."""
     try:
         return not verified(isolated)
-    except (CoupledModelError, UnsupportedError):  # by a function without a rule; an error of the model's own is raised
+    except (CoupledModelError, UnsupportedError):  # a function without a rule; errors of the model itself are raised
         return False
 
 
 def approximation_error(isolated: OnePassIsolated) -> float:
-    """How much of an output's change when its sample moves is missing, root mean square over a few samples."""
+    """Return the missing part of an output's change when its sample moves, relative root mean square at a few samples."""
     if not verified(isolated):
         return 0.0
     model, context = isolated.model, isolated.context
     few = torch.linspace(0, len(context) - 1, min(len(context), _COMPARED), device=context.device).round().long()
-    steps = torch.diag((1 + context.abs().amax(0)) / 100)[:_DIRECTIONS]  # so small that it is almost a derivative
+    steps = torch.diag((1 + context.abs().amax(0)) / 100)[:_DIRECTIONS]  # small steps, close to derivatives
     moved = (context[few] + steps.unsqueeze(1)).flatten(0, 1)
     with without_graph(model, context):
         ours, exact = (_output(each.at(few), moved) for each in (isolated, ExactlyIsolated(model, context, False)))
@@ -48,7 +48,7 @@ def approximation_error(isolated: OnePassIsolated) -> float:
 
 
 def verified(isolated: OnePassIsolated) -> bool:
-    """Whether influence passes through several layers; an error unless queries are independent, and plain at rest."""
+    """Raise an error unless queries are independent and exact at rest; return True if several layers mix samples."""
     model, context = isolated.model, isolated.context
     try:
         with without_graph(model, context):
@@ -57,7 +57,7 @@ def verified(isolated: OnePassIsolated) -> bool:
         if isinstance(error, CoupledModelError | InputError | UnsupportedError):
             raise
         with without_graph(model, context):
-            _output(model, context)  # a network that fails by itself says so here
+            _output(model, context)  # raises the error of a network that fails by itself
         raise CoupledModelError(
             f"Isolated, this network fails ({first_line(error)}); here a result over the "
             "batch has a row for each sample, which it may not expect: use dudx.isolate(model, x, exact=True)."
@@ -78,14 +78,13 @@ def _verified(isolated: OnePassIsolated) -> bool:
 
 
 def _moves(context: Tensor) -> Iterator[tuple[Tensor, Tensor, Tensor]]:
-    """Two blocks of queries, the same after half of them moved far, and which rows did not.
+    """Yield two blocks of queries, the same with half of the rows moved far, and a mask of the rows that stayed.
 
-    Where one block's first half moves, it is the other's second half, so that a row meets others of its own sample, of
-    its own block and of neither that have moved. The third time it is a half without order, for the sake of influence
-    that has the symmetry of the others.
+    First one half of a block moves and the other half of the second block, so that for each row, rows of its sample, of
+    its block and of neither have moved. The third half is unordered, for influence with the symmetry of the first two.
     """
     cloud = 1 + context.abs().amax(0)
-    # Where a network is forced to be zero, as on a boundary, nothing would be seen.
+    # Shifted, since a network may be zero on the boundary.
     queries = (context + cloud / 13).repeat(2, 1)
     first = torch.arange(len(context), device=context.device) < len(context) // 2
     squares = torch.arange(1, len(queries) + 1, dtype=torch.float64, device="cpu").square()
@@ -95,22 +94,22 @@ def _moves(context: Tensor) -> Iterator[tuple[Tensor, Tensor, Tensor]]:
 
 
 def _output(network: Model, x: Tensor, seed: int = 0) -> Tensor:
-    """The output of the network, isolated or not, with nothing of the pass left behind."""
+    """Return the output of the network, isolated or not, without side effects."""
     model = network.model if isinstance(network, Isolated) else network
     with sandboxed(model, seed), SlowAttention():
         return model_checks.forward(network, x.clone()).detach()
 
 
 def _compare(isolated: OnePassIsolated) -> None:
-    """Queries where the context has them must have the plain output, whatever their number."""
+    """Raise CoupledModelError unless queries at the context have the plain output."""
     model, context = isolated.model, isolated.context
-    # Two blocks, since with one a network that counts its rows would count as many as the context has.
+    # Two blocks, since with one a network that counts its rows would find the size of the context.
     ours = _output(isolated, context.repeat(2, 1))
     plain, other = (_output(model, context, seed).repeat(2, 1) for seed in (0, 1))
-    # They are computed in different ways, so they agree to fewer digits than equal computations do.
+    # Different computations agree to fewer digits than equal ones.
     tolerance = torch.finfo(plain.dtype).eps ** 0.5 * plain.nan_to_num(0, 0, 0).abs().amax(0)
     if bool((difference(ours, plain) <= tolerance).all()) or not torch.equal(plain, other):
-        return  # a network that draws random numbers has no output to compare with
+        return  # a network that draws random numbers cannot be compared
     error = float(difference(ours, plain).amax())
     raise CoupledModelError(
         f"Isolated, this network's output differs from its plain output by {error:.1e}; it computes with the number of "
@@ -123,7 +122,7 @@ def _blame(isolated: OnePassIsolated, change: Tensor) -> str:
         "use dudx.isolate(model, x, exact=True), or dudx.PerSampleAD() as the engine, or add a rule with "
         "dudx.mixing_rule."
     )
-    with contextlib.suppress(Exception):  # a network that cannot be watched stays unexplained
+    with contextlib.suppress(Exception):  # a network that cannot be monitored is reported without its function
         rows, _ = probe_batch(isolated.model, isolated.context, ROWS, ROWS)
         for call in mixing_calls(isolated.model, rows):
             if call.function is not None and call.function not in MIXING:

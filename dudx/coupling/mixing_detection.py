@@ -1,4 +1,4 @@
-"""Who mixes the samples of a batch: the torch functions in which rows influence each other, and their modules."""
+"""Find the torch functions, and their modules, in which the samples of a batch influence each other."""
 
 from __future__ import annotations
 
@@ -20,14 +20,13 @@ from dudx.network.modules import type_name
 from dudx.network.probe_rows import difference, perturbations, rounding_tolerance
 from dudx.network.sandbox import sandboxed
 
-#: How many rows to look at: a prime that hardly any layer has as its width, as the axis of the samples is known by its
-#: length.
+#: Number of rows of a probe: a prime that is rarely the width of a layer, since the sample axis is found by its length.
 ROWS = 13
 
 
 @dataclass(frozen=True)
 class MixingModule:
-    """A module whose rows influence each other even where the rows that go in do not.
+    """A module in which rows influence each other although its input rows do not.
 
     Example:
         >>> model = torch.nn.Sequential(torch.nn.Linear(2, 4), torch.nn.BatchNorm1d(4))
@@ -36,7 +35,7 @@ class MixingModule:
         (True, '1')
     """
 
-    #: As in `model.named_modules()`; empty for the network's own code, and for a function.
+    #: Name in `model.named_modules()`; empty for the network's own code and for a function.
     name: str
     type: str
     #: The largest change of a row that stayed while others moved, relative to the largest value.
@@ -45,22 +44,22 @@ class MixingModule:
 
 @dataclass(frozen=True)
 class Call:
-    """A call of a torch function in the network, or the return of a module, which has no function."""
+    """A call of a torch function in the network, or the return of a module (without a function)."""
 
     function: Any
-    #: The innermost module it happened in, as in `named_modules()`.
+    #: The innermost module of the call, as in `named_modules()`.
     module: str
-    #: As `Mixing.change`, of what it returned.
+    #: As `MixingModule.change`, for the result.
     change: float = 0.0
 
     @property
     def name(self) -> str:
-        """The function as one writes it."""
+        """Qualified name of the function."""
         return resolve_name(self.function) or getattr(self.function, "__name__", str(self.function))
 
 
 def mixing_modules(model: Model, rows: Tensor) -> list[MixingModule]:
-    """The innermost modules that mix samples, in the order in which they do."""
+    """Return the innermost modules that mix samples, in order of execution."""
     largest: dict[str, float] = {}
     for call in mixing_calls(model, rows):
         largest[call.module] = max(call.change, largest.get(call.module, 0.0))
@@ -69,15 +68,15 @@ def mixing_modules(model: Model, rows: Tensor) -> list[MixingModule]:
 
 
 def mixing_calls(model: Model, rows: Tensor) -> list[Call]:
-    """The calls that mix samples, in order: rows that stay change there when others move, and nowhere before."""
+    """Return the calls that mix samples, in order: those in which unmoved rows change although their inputs do not."""
     rest = _Watch(model, torch.zeros(len(rows), dtype=torch.bool, device=rows.device))
     rest.run(rows)
     again = _Watch(model, rest.block, rest)
     again.run(rows)
-    noise = again.of_rows | again.of_summaries  # what differs though nothing moved
+    noise = again.of_rows | again.of_summaries  # changes although nothing moved
 
     def largest(hold_summaries: bool) -> tuple[dict[int, float], dict[int, float]]:
-        """The largest changes by call: of rows, and of results without rows, which may be held still too."""
+        """Return the largest changes per call, of rows and of results without rows, which may be held fixed too."""
         tables: tuple[dict[int, float], dict[int, float]] = {}, {}
         for moved, block in perturbations(rows):
             watch = _Watch(model, block.flatten(), rest, hold_summaries)
@@ -90,14 +89,14 @@ def mixing_calls(model: Model, rows: Tensor) -> list[Call]:
     found, _ = largest(hold_summaries=False)
     without, summaries = largest(hold_summaries=True)
     if without.keys() != found.keys():
-        # What condenses the batch has no rows to be blamed for; without it another call would not be to blame.
+        # A summary of the batch has no rows; it is reported if without it another call would not mix.
         in_rows = {rest.calls[n].module: change for n, change in sorted(found.items(), key=lambda item: item[1])}
         found = {n: in_rows.get(rest.calls[n].module, change) for n, change in summaries.items()} | without
     return [Call(rest.calls[n].function, rest.calls[n].module, found[n]) for n in sorted(found)]
 
 
 def relative_change(now: Tensor, still: Tensor, moved: Tensor) -> float:
-    """The largest change outside the moved rows, relative to the largest value there is; 0 within rounding."""
+    """Return the largest change outside the moved rows, relative to the largest value; 0 within rounding."""
     now, still = now.detach(), still.detach()
     if not now.is_floating_point() or not now.numel():
         return 0.0
@@ -109,7 +108,7 @@ def relative_change(now: Tensor, still: Tensor, moved: Tensor) -> float:
 
 
 def _named_modules(model: Model) -> dict[str, nn.Module]:
-    """The modules by name, also those that a function uses; but scripted ones, as they take no hooks."""
+    """Return modules by name, including those that a function uses; but no scripted ones, which take no hooks."""
     roots: dict[str, object] = {"": getattr(model, "__self__", model)}
     if inspect.isfunction(model):
         with contextlib.suppress(ValueError):  # raised for a variable that has no value yet
@@ -125,15 +124,15 @@ def _named_modules(model: Model) -> dict[str, nn.Module]:
 
 
 class _Watch(TorchFunctionMode):
-    """A pass that compares every call with its counterpart at rest, and puts rows that did not move back as they were.
+    """A pass that compares every call with its counterpart at rest, and resets rows that did not move.
 
-    So each call finds them as they are at rest, whatever came before it, and is judged by what itself does.
+    Each call thus receives unmoved rows as they are at rest, and only its own effect on them is measured.
 
     Args:
         model: the network.
-        block: which rows move.
-        rest: the pass in which none does; None for that pass itself.
-        hold_summaries: put back results without rows, too.
+        block: mask of the rows that move.
+        rest: the pass in which no row moves; None for that pass itself.
+        hold_summaries: reset results without rows, too.
     """
 
     def __init__(self, model: Model, block: Tensor, rest: _Watch | None = None, hold_summaries: bool = False):
@@ -142,12 +141,12 @@ class _Watch(TorchFunctionMode):
         self.modules, self.judging = [""], False
         self.calls: list[Call] = []
         self.returned: list[Any] = []
-        #: The largest change by the number of the call: of rows, and of results without rows.
+        #: The largest change per call number: of rows, and of results without rows.
         self.of_rows: dict[int, float] = {}
         self.of_summaries: dict[int, float] = {}
 
     def run(self, x: Tensor) -> None:
-        """One pass, which leaves nothing behind."""
+        """Run one pass without side effects."""
         with contextlib.ExitStack() as stack:
             for name, module in _named_modules(self.model).items():
                 before, after = self._hooks(name)
@@ -159,7 +158,7 @@ class _Watch(TorchFunctionMode):
             model_checks.forward(self.model, x.clone())
 
     def _hooks(self, name: str) -> tuple[Callable[..., Any], Callable[..., Any]]:
-        """What goes into a module and comes out: a change that no function has shown, its caller's or its code made."""
+        """Return hooks that compare a module's inputs and outputs, for changes made by its caller or its own code."""
 
         def before(module: nn.Module, args: Any, kwargs: Any) -> Any:
             given = self._judged(None, (), lambda: (args, kwargs))
@@ -190,7 +189,7 @@ class _Watch(TorchFunctionMode):
             if self.rest is None:
                 self.returned.append(_paired(lambda now, _: now.clone(), after, after))
             if self.rest is None or number >= len(self.rest.calls) or self.rest.calls[number] != made:
-                return result  # the last of which a network does that does something else this time
+                return result  # the network makes other calls this time
             back, args = _paired(
                 lambda now, still: self._put_back(number, now, still), after, self.rest.returned[number]
             )
@@ -214,12 +213,12 @@ class _Watch(TorchFunctionMode):
             table[number] = max(change, table.get(number, 0.0))
         if not of_rows and not self.hold_summaries:
             return now
-        # The value is as it was, and the gradient, which a network may take in its forward, as it is.
+        # Keep the gradient, since the network may differentiate in its forward.
         held = still + (now - now.detach()) if now.requires_grad else still
         return torch.where(moved, now, held)
 
     def _moved(self, value: Tensor) -> Tensor | None:
-        """Which entries belong to rows that moved, if an axis counts the rows or the first one blocks of them."""
+        """Return a mask of entries of moved rows, if an axis counts the rows or the first one blocks of them."""
         count, shape = len(self.block), value.shape
         if count in shape:
             axis, block = shape.index(count), self.block
@@ -231,7 +230,7 @@ class _Watch(TorchFunctionMode):
 
 
 def _paired(function: Callable[[Tensor, Tensor], Tensor], now: Any, still: Any) -> Any:
-    """The function of each tensor and the one in its place at rest; what has none like it there stays as it is."""
+    """Apply a function to each tensor and its counterpart at rest; tensors without one are kept."""
     if isinstance(now, Tensor) and isinstance(still, Tensor):
         alike = now.shape == still.shape and now.dtype == still.dtype and _readable(now)
         return function(now, still) if alike else now
@@ -244,7 +243,7 @@ def _paired(function: Callable[[Tensor, Tensor], Tensor], now: Any, still: Any) 
 
 
 def _readable(tensor: Tensor) -> bool:
-    """Whether a tensor has values, as those inside torch.func.vmap have not."""
+    """Return True if the values of a tensor can be read, which is not so inside torch.func.vmap."""
     try:
         tensor.data_ptr()
     except RuntimeError:

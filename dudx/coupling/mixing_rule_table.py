@@ -5,16 +5,16 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-#: What to do instead of a torch function that mixes rows: called with the rows and the function's arguments.
+#: Rules for torch functions that mix rows, called with the rows, the function and its arguments.
 MIXING: dict[object, Callable[..., Any]] = {}
-#: What a function does to the context by itself, where that is not what it always does.
+#: Replacements of functions in the pass of the context.
 CONTEXT: dict[object, Callable[..., Any]] = {}
 
 
 def mixing_rule(
     *functions: object, context: Callable[..., Any] | None = None
 ) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
-    """Register how a function that mixes the rows of a batch acts on queries that see a context.
+    """Register a rule for a torch function that mixes the rows of a batch.
 
     The rule is called as `rule(rows, function, *args, **kwargs)` for the queries, after the network has seen the
     context. Where the call mixes no rows, it returns `function(*args, **kwargs)`. Otherwise
@@ -22,14 +22,14 @@ def mixing_rule(
     which entries of the context leave and what takes their place, and `rows.join` makes rows of the results.
 
     Args:
-        functions: the torch functions it is for.
-        context: called as `context(context_pass, function, *args, **kwargs)` for the context by itself, instead of the
-            function; what it puts in `context_pass.note` the rule finds in `rows.note`.
+        functions: the torch functions that the rule replaces.
+        context: called as `context(context_pass, function, *args, **kwargs)` instead of the function in the pass of the
+            context; the rule finds `context_pass.note` as `rows.note`.
 
     Example:
         >>> @dudx.mixing_rule(torch.logcumsumexp)
         ... def along_features(rows, function, x, dim):
-        ...     return function(x, dim)  # over features each row is by itself
+        ...     return function(x, dim)  # over features, rows do not mix
     """
 
     def register(rule: Callable[..., Any]) -> Callable[..., Any]:

@@ -1,4 +1,4 @@
-"""All queries in one pass, after the context's: cheap, and exact where samples mix in one layer."""
+"""Isolation in one pass for all queries: cheap, and exact if samples mix in one layer."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ from dudx.network.with_data import Given
 
 
 class OnePassIsolated(Isolated):
-    """The context passes by itself, then all queries in one batch, in which functions that mix rows follow rules.
+    """Evaluate the context, then all queries in one batch, in which functions that mix rows follow rules.
 
-    A rule finds what its function saw of the context. So nothing that belongs to the context depends on a query, and
-    derivatives along queries cost what they do in a network of their size.
+    A rule receives its function's arguments for the context. Values of the context do not depend on queries, so
+    derivatives along queries cost as much as in an uncoupled network.
 
     Args:
         model, context, update_statistics, places: as in `Isolated`.
-        replace: whether a query takes the place of its sample in the context, or the context stays as it is.
+        replace: if True, a query replaces its sample in the context; otherwise the context is unchanged.
     """
 
     def __init__(
@@ -46,11 +46,11 @@ class OnePassIsolated(Isolated):
         return not self.replace and not isinstance(self.model, Given)
 
     def passed(self, x: Any) -> tuple[Any, ContextPass]:
-        """The output at the query rows, blocks of which, as stencils have them, pass together; and the context's."""
+        """Return the output at the query rows, which may be several blocks as in stencils, and the context pass."""
         size, count, places = len(self.context), x.shape[0], self.places
         if self.replace:
             self.whole(count)
-        elif count % self.samples:  # nobody's place is taken, so any number will do
+        elif count % self.samples:  # no sample is replaced, so any number of rows is accepted
             if isinstance(self.model, Given):
                 raise InputError(
                     f"A frozen network that was given data of {self.samples} points takes these points alone; "
@@ -67,7 +67,7 @@ class OnePassIsolated(Isolated):
             stack.enter_context(untracked_statistics(self.model))
             rows = QueryRows(size, count, places, self.replace)
             if count == size and before.ambiguous():
-                # With one row more, which nobody looks at, an axis that counts rows is no longer as long as before.
+                # One extra row, whose result is dropped, makes the row axis identifiable by its length.
                 owners = rows.owners(self.context.device)
                 rows = QueryRows(size, count + 1, torch.cat([owners, owners[:1]]), self.replace)
                 x = torch.cat([x, x[:1]])
@@ -82,11 +82,11 @@ class OnePassIsolated(Isolated):
 
 
 class ContextPass(TorchFunctionMode):
-    """Notes what mixing functions see while the network runs on the context by itself.
+    """Function mode that records the arguments of mixing functions while the network runs on the context.
 
     Args:
         size: samples in the context.
-        update_statistics: whether running statistics follow the context.
+        update_statistics: if True, running statistics are updated from the context.
     """
 
     def __init__(self, size: int, update_statistics: bool):
@@ -109,7 +109,7 @@ class ContextPass(TorchFunctionMode):
         return result
 
     def finish(self) -> None:
-        """Make sure that what was noted is still what functions saw."""
+        """Raise UnsupportedError if recorded arguments were modified."""
         if any(call.written() != call.versions for call in self.calls):
             raise UnsupportedError(
                 "This network writes into what a function over the batch has seen; use dudx.isolate(model, x, "
@@ -117,14 +117,14 @@ class ContextPass(TorchFunctionMode):
             )
 
     def ambiguous(self) -> bool:
-        """Whether as many queries as samples would leave open which axis of an argument counts them."""
+        """Return True if with as many queries as samples the row axis of an argument would be ambiguous."""
         firsts = (next(call.tensors(), None) for call in self.calls)
         return any(x is not None and list(x.shape).count(self.size) > 1 for x in firsts)
 
     def second_hand(self) -> bool:
-        """Whether influence may pass through two of the calls that mix rows.
+        """Return True if influence may pass through two of the calls that mix rows.
 
-        It may not where all of them see what the first one saw, as the mean and the deviation of the same tensor do.
+        It cannot if all of them have the arguments of the first one, as the mean and deviation of one tensor.
         """
         first, *others = [call for call in self.calls if call.mixes] or [None]
         seen = {id(tensor) for tensor in first.tensors()} if first else set()
@@ -132,11 +132,11 @@ class ContextPass(TorchFunctionMode):
 
 
 class QueryPass(TorchFunctionMode):
-    """Sends torch functions that mix rows to their rules; the others, and those inside a rule, act as always.
+    """Function mode that replaces torch functions that mix rows by their rules.
 
     Args:
-        rows: where the rows are.
-        calls: those of mixing functions for the context, in the order in which the network makes them.
+        rows: the rows of the queries.
+        calls: calls of mixing functions for the context, in order.
     """
 
     def __init__(self, rows: QueryRows, calls: list[ContextCall]):
@@ -153,9 +153,9 @@ class QueryPass(TorchFunctionMode):
         return rule(self.rows, _Unmixed(func, self.rows), *args, **kwargs)
 
     def _counterpart(self, rule: Callable[..., Any], args: Any) -> ContextCall | None:
-        """What the function saw of the context; None for a call that is not the network's own."""
+        """Return the corresponding call for the context; None for a call that is not the network's own."""
         call = self.calls[self.met] if self.met < len(self.calls) else None
-        if torch.compiler.is_compiling():  # which also shows what jets do inside
+        if torch.compiler.is_compiling():  # which also traces calls made inside jets
             if call is None or call.rule is not rule or _axes(call.args) != _axes(args):
                 return None
         elif call is None or call.rule is not rule:
@@ -164,13 +164,13 @@ class QueryPass(TorchFunctionMode):
         return call
 
     def finish(self) -> None:
-        """Make sure that every call for the context had its counterpart."""
+        """Raise UnsupportedError if a call for the context had no counterpart."""
         if self.met != len(self.calls):
             raise _out_of_step()
 
 
 def _axes(args: Any) -> int:
-    """How many axes the first argument has, by which calls of the same function are told apart."""
+    """Return the number of axes of the first argument, which distinguishes calls of a function."""
     return getattr(args[0], "ndim", 0) if args else 0
 
 
@@ -182,7 +182,7 @@ def _out_of_step() -> UnsupportedError:
 
 
 class _Unmixed:
-    """A torch function as it is without isolation: a rule that calls it says that no rows mix."""
+    """The original torch function; a rule that calls it declares that no rows mix."""
 
     def __init__(self, function: Any, rows: QueryRows):
         self.function, self.rows, self.__name__ = function, rows, getattr(function, "__name__", "")

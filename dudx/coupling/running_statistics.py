@@ -1,4 +1,4 @@
-"""Batch norm by its running statistics while training, so that samples are independent."""
+"""Batch norm with running statistics during training, so that samples are independent."""
 
 from __future__ import annotations
 
@@ -19,18 +19,18 @@ from dudx.network.modules import modules_of
 
 @contextlib.contextmanager
 def running_statistics(model: Model, x: Tensor | None = None) -> Iterator[Model]:
-    """Let batch norm layers in training mode normalise by their running statistics, after the batch updated these.
+    """Normalise by running statistics in the block, after updating them from a batch.
 
-    Inside the block each sample has an output of its own given the buffers, so every engine is right as it is, and no
-    gradient flows through the statistics: they are constants of a step, as they are at inference.
+    Inside the block samples are independent, so every engine is right. No gradient flows through the statistics: they
+    are constants of a step, as at inference.
 
         with dudx.running_statistics(model, x):
             loss = residual.loss(model, x, engine)
 
     Args:
-        model: the network; its batch norm layers are in evaluation mode inside the block, everything else stays.
-        x: the batch, (B, d), by which running statistics are updated once, on entering the block, from what the layers
-            see while they already normalise by them; None leaves the statistics as they are.
+        model: the network; its batch norm layers in training mode are in evaluation mode inside the block.
+        x: the batch, (B, d), that updates the running statistics once, on entering the block, from the inputs of the
+            layers while they normalise by running statistics; None leaves the statistics unchanged.
 
     Example:
         >>> model = torch.nn.Sequential(torch.nn.Linear(2, 4), torch.nn.BatchNorm1d(4), torch.nn.Linear(4, 1))
@@ -61,7 +61,7 @@ def running_statistics(model: Model, x: Tensor | None = None) -> Iterator[Model]
 def _update(model: Model, x: Tensor, layers: list[BatchNorm]) -> None:
     hooks = [layer.register_forward_pre_hook(_follow) for layer in layers]
     try:
-        with torch.enable_grad():  # which a network that differentiates in its forward needs
+        with torch.enable_grad():  # for networks that differentiate in their forward
             model_checks.forward(model, x.detach())
     finally:
         for hook in hooks:
@@ -69,13 +69,13 @@ def _update(model: Model, x: Tensor, layers: list[BatchNorm]) -> None:
 
 
 def _follow(layer: Any, inputs: tuple[Tensor, ...]) -> None:
-    """Move the running statistics towards those of the input, as the layer in training mode would."""
+    """Update the running statistics from the input, as the layer in training mode would."""
     if inputs[0].numel() < 2 * inputs[0].shape[1]:
         raise InputError("One value a channel has no variance to follow; give a batch of two samples or more.")
     axes = [axis for axis in range(inputs[0].ndim) if axis != 1]
     variance, mean = torch.var_mean(inputs[0].detach(), axes)
     layer.num_batches_tracked.add_(1)
     weight = 1 / int(layer.num_batches_tracked) if layer.momentum is None else layer.momentum
-    # New tensors, because the graph of an earlier loss may hold the old ones.
+    # New tensors, since the graph of an earlier loss may hold the old ones.
     layer.running_mean = torch.lerp(layer.running_mean, mean.to(layer.running_mean), weight)
     layer.running_var = torch.lerp(layer.running_var, variance.to(layer.running_var), weight)
