@@ -11,12 +11,12 @@ from collections.abc import Sequence
 
 
 def first_line(error: BaseException) -> str:
-    """The first line of a message without its full stop, or the kind of error where there is none."""
+    """Return the first line of a message without its full stop, or the type of an error without message."""
     return (str(error).strip() or type(error).__name__).splitlines()[0].rstrip(".")
 
 
 class DudxError(Exception):
-    """The base of all errors raised on purpose; the command line prints these without a traceback.
+    """Base class of all errors raised on purpose; the command line prints these without a traceback.
 
     >>> try:
     ...     dudx.FD(step=-1.0)
@@ -63,7 +63,7 @@ class StepNotSetError(DudxError, RuntimeError):
 
 
 class UnsupportedError(DudxError, NotImplementedError):
-    """The engine cannot compute what was asked; the message names one that can.
+    """The engine cannot compute the request; the message names one that can.
 
     >>> dudx.evaluate(torch.special.bessel_j0, torch.rand(5, 2), [dudx.D(0)], dudx.Taylor())
     Traceback (most recent call last):
@@ -81,17 +81,17 @@ class CalibrationError(DudxError, RuntimeError):
 
 
 class CalibrationWarning(UserWarning):
-    """The search for a step ended where its result deserves a second look.
+    """The result of a step search should be checked.
 
     >>> import warnings
     >>> with warnings.catch_warnings():
-    ...     warnings.simplefilter("ignore", dudx.errors.CalibrationWarning)  # of a line any step is right
+    ...     warnings.simplefilter("ignore", dudx.errors.CalibrationWarning)  # for a linear function any step is right
     ...     curve = dudx.find_eps(lambda x: 2 * x, torch.rand(50, 2), order=1)
     """
 
 
 class KinkWarning(UserWarning):
-    """A second derivative is asked of a network that is made of straight pieces.
+    """A second derivative was requested of a piecewise linear network.
 
     >>> import warnings
     >>> network = torch.nn.Sequential(torch.nn.Linear(2, 8), torch.nn.ReLU(), torch.nn.Linear(8, 1))
@@ -128,17 +128,17 @@ class SlowRuleWarning(UserWarning):
 
 
 class CompilationWarning(UserWarning):
-    """Compilation is not possible here; the computation goes on without it.
+    """Compilation is not possible; the computation goes on without it.
 
     >>> import warnings
     >>> with warnings.catch_warnings():
-    ...     warnings.simplefilter("error", dudx.errors.CompilationWarning)  # where it must not go unnoticed
+    ...     warnings.simplefilter("error", dudx.errors.CompilationWarning)  # to require compilation
     ...     heat = dudx.Residual(lambda u: u.t - u.xx, inputs=("x", "t"), compile=True)
     """
 
 
 def positive_step(value: object, name: str = "step") -> float:
-    """A positive, finite number."""
+    """Check that a value is a positive, finite number and return it."""
     if isinstance(value, bool) or not isinstance(value, numbers.Real):
         raise InputError(f"The {name} must be a positive number; got {value!r}.")
     number = float(value)
@@ -148,7 +148,7 @@ def positive_step(value: object, name: str = "step") -> float:
 
 
 def difference_accuracy(value: object, side: str = "central") -> int:
-    """An even order of accuracy, or any for a stencil that looks one way."""
+    """Check an order of accuracy: even for central stencils, any for one-sided ones."""
     if isinstance(value, bool) or not isinstance(value, int) or value < 1 or (side == "central" and value % 2):
         what = (
             "central difference must be an even number, 2" if side == "central" else "one-sided one a whole number, 1"
@@ -158,14 +158,14 @@ def difference_accuracy(value: object, side: str = "central") -> int:
 
 
 def one_of(value: object, allowed: Sequence[str], name: str) -> str:
-    """One of a few words."""
+    """Check that a value is one of the allowed words and return it."""
     if value not in allowed:
         raise InputError(f"{name} must be one of {', '.join(map(repr, allowed))}; got {value!r}.")
     return str(value)
 
 
 def whole_number(value: object, name: str, at_least: int = 1) -> int:
-    """Return a whole number that is not too small."""
+    """Check that a value is a whole number of at least `at_least` and return it."""
     if isinstance(value, bool) or not isinstance(value, numbers.Integral) or value < at_least:
         raise InputError(f"{name} must be a whole number, {at_least} or more; got {value!r}.")
     return int(value)

@@ -1,1 +1,1 @@
-"""Networks whose samples influence each other: isolate them, explain them."""
+"""Isolate networks whose samples influence each other."""

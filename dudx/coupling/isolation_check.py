@@ -34,7 +34,7 @@ def one_pass_is_exact(isolated: OnePassIsolated) -> bool:
 
 
 def approximation_error(isolated: OnePassIsolated) -> float:
-    """Return the missing part of an output's change when its sample moves, relative root mean square at a few samples."""
+    """Return the missing part of an output's change when its sample moves (relative RMS, a few samples)."""
     if not verified(isolated):
         return 0.0
     model, context = isolated.model, isolated.context

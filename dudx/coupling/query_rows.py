@@ -89,7 +89,7 @@ class QueryRows:
         return self.of_context(x), x if self.count == self.block else x.reshape(-1, self.block, *x.shape[1:])
 
     def exchange(self, context: Any, queries: Any) -> tuple[Any, Any]:
-        """Return what leaves the context (samples, …) and what enters ([blocks,] samples, …), the queries if they replace."""
+        """Return what leaves the context, (samples, …), and what replaces it, ([blocks,] samples, …)."""
         leaving = context if self.places is None else context[self.places]
         return leaving, queries if self.replace else leaving
 

@@ -1,4 +1,4 @@
-"""What a network does with the samples of its batch, for a person: who mixes them, what goes wrong, what to use."""
+"""Explain which modules of a network make derivatives wrong, by how much, and what to use instead."""
 
 from __future__ import annotations
 
@@ -27,13 +27,13 @@ from dudx.network.random_numbers import PrivateRandomNumbers
 from dudx.network.sandbox import output_of, sandboxed_if_random, without_graph
 from dudx.operators import Laplacian
 
-# Rows through the network, times derivatives, that are still quick.
+# Maximal number of rows through the network, times derivatives, for a quick report.
 _BUDGET = 2**16
 
 
 @dataclass(frozen=True, repr=False)
 class Explanation:
-    """What `explain` found; its `repr` is the report.
+    """The result of `explain`; its `repr` is the report.
 
     Example:
         >>> found = dudx.explain(torch.nn.Linear(2, 1), torch.rand(32, 2))
@@ -42,29 +42,29 @@ class Explanation:
     """
 
     network: str
-    #: "training", "evaluation", "mixed" where modules differ, or "function" where there are none.
+    #: "training", "evaluation", "mixed" if modules differ, or "function" if there are none.
     mode: str
     #: The shape of the points.
     batch: tuple[int, int]
     dtype: torch.dtype
     coupled: bool
-    #: As `Mixing.change`, of the network's output.
+    #: As `MixingModule.change`, for the network's output.
     change: float
-    #: The innermost modules that mix samples, in the order they are called.
+    #: The innermost modules that mix samples, in order of execution.
     modules: tuple[MixingModule, ...]
-    #: How many points the errors are measured at, in a batch of their own; 0 where they are not measured.
+    #: Number of points at which errors are measured, as a batch of their own; 0 if they are not measured.
     points: int
-    #: Of the batched idiom, AD(coupled="ignore"), against PerSampleAD(); None where `notes` say why not.
+    #: Error of the batched idiom, AD(coupled="ignore"), against PerSampleAD(); None if `notes` say why not.
     gradient: RelativeError | None
     laplacian: RelativeError | None
-    #: How dudx.isolate(model, x) computes; None where samples are independent and it has nothing to do.
+    #: Method of dudx.isolate(model, x); None if samples are independent.
     method: str | None
-    #: Of AD() on dudx.isolate(model, x), the worse of gradient and Laplacian.
+    #: Error of AD() on dudx.isolate(model, x), the larger of gradient and Laplacian.
     isolated: RelativeError | None
-    #: What to use, best first.
+    #: Remedies, best first.
     remedies: tuple[str, ...]
     notes: tuple[str, ...]
-    #: What else makes derivatives wrong.
+    #: Other hazards for derivatives.
     hazards: tuple[Hazard, ...] = ()
 
     def __repr__(self) -> str:
@@ -92,7 +92,7 @@ class Explanation:
 
 
 def _table(head: tuple[str, ...], rows: Sequence[tuple[str, ...]], words: int) -> list[str]:
-    """Aligned columns: first so many of words, then numbers."""
+    """Align columns: the first `words` to the left, numbers to the right."""
     widths = [max(map(len, column)) for column in zip(head, *rows, strict=True)]
     sides = ["<"] * words + [">"] * (len(head) - words)
     return [
@@ -102,16 +102,16 @@ def _table(head: tuple[str, ...], rows: Sequence[tuple[str, ...]], words: int) -
 
 
 def explain(model: Model, x: Tensor, points: int = 128) -> Explanation:
-    """Find out what makes derivatives of a network wrong: which modules mix the samples of a batch, and all else.
+    """Find what makes derivatives of a network wrong: modules that mix the samples of a batch, and other hazards.
 
-    `print(explain(model, x))` is the report. The model is left as it was: buffers, modes, hooks, gradients; and so is
-    the random state.
+    `print(explain(model, x))` prints the report. Buffers, modes, hooks and gradients of the model and the random state
+    are left unchanged.
 
     Args:
         model: the network, in the mode in question, or any function.
         x: a batch as it is used in training, (B, d).
-        points: how many of them the errors are measured at, spread over x and as a batch of their own; in many
-            dimensions fewer are taken, so that it stays quick.
+        points: number of points at which errors are measured, as a batch of their own; fewer are used in many
+            dimensions to limit the time.
 
     Example:
         >>> model = torch.nn.Sequential(torch.nn.Linear(2, 4), torch.nn.BatchNorm1d(4), torch.nn.Linear(4, 1))
@@ -120,7 +120,7 @@ def explain(model: Model, x: Tensor, points: int = 128) -> Explanation:
         (True, ['BatchNorm1d'])
     """
     x = tensor_checks.points(x).detach()
-    model = model_checks.model(getattr(model, "_orig_mod", model), x)  # a compiled module cannot be looked into
+    model = model_checks.model(getattr(model, "_orig_mod", model), x)  # a compiled module cannot be monitored
     if x.is_meta:
         raise InputError("The meta device holds no values, so nothing can be measured; use real points.")
     points = whole_number(points, "points", at_least=2)
@@ -177,11 +177,11 @@ def _mode(model: Model) -> str:
 
 
 def _batch(x: Tensor, rows: Tensor, points: int) -> Tensor | None:
-    """Few enough points for the per-sample reference, whose work grows with their square."""
+    """Choose points for the per-sample reference, whose work grows with the square of their number."""
     if len(x) == 1:
         return rows
     count = min(len(x), points, max(ROWS, math.isqrt(_BUDGET // (2 + x.shape[1]))))
-    if len(rows) != ROWS:  # the network takes no other number
+    if len(rows) != ROWS:  # the network accepts no other number
         return x if len(x) <= 4 * count else None
     return x[torch.linspace(0, len(x) - 1, count, device=x.device).round().long()]
 
@@ -223,7 +223,7 @@ def _for_coupled(model: Model, x: Tensor, measured: ErrorMeasurement) -> Iterato
 
 @contextlib.contextmanager
 def _evaluating(model: Model) -> Iterator[None]:
-    """Every module in evaluation mode, without calling `eval`, which a class may have made do more than that."""
+    """Set every module to evaluation mode, without calling `eval`, which a class may override."""
     modules = modules_of(model)
     modes = [module.training for module in modules]
     try:

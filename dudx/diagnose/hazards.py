@@ -1,4 +1,4 @@
-"""What else than coupling makes a network's derivatives wrong: in which engines, how much, and the remedy."""
+"""Hazards other than coupling that make a network's derivatives wrong: engines, error and remedy."""
 
 from __future__ import annotations
 
@@ -28,13 +28,13 @@ from dudx.network.random_numbers import KernelMonitor
 from dudx.network.sandbox import output_of
 from dudx.operators import D, Laplacian, Operator
 
-#: The step of the reference in double precision: accurate to fourth order, eight digits or so.
+#: Step of the reference in double precision, of fourth order: about eight digits.
 _STEP = 1e-3
 
 
 @dataclass(frozen=True)
 class Hazard:
-    """Something in a network that makes derivatives wrong.
+    """A property of a network that makes derivatives wrong.
 
     >>> network = torch.nn.Sequential(torch.nn.Linear(2, 8), torch.nn.ReLU(), torch.nn.Linear(8, 1))
     >>> [hazard.kind for hazard in dudx.explain(network, torch.rand(16, 2)).hazards]
@@ -44,7 +44,7 @@ class Hazard:
     #: "graph", "fused", "kinks", "random" or "coarse".
     kind: str
     what: str
-    #: The engines that it is about, and from which order of derivatives on.
+    #: The affected engines, and the lowest affected order of derivatives.
     engines: str
     order: int
     #: The largest error here, relative to the largest true value: infinite if that is zero, None if it is unknown.
@@ -59,7 +59,7 @@ class Hazard:
 
 
 def hazards(model: Model, rows: Tensor, random: bool, coupled: bool) -> Iterator[Hazard]:
-    """Look for each of them at a few rows."""
+    """Find the hazards of a network at a few rows."""
     yield from _left_graph(model, rows, coupled)
     yield from _fused(model, rows)
     with KernelMonitor() as kernels, FunctionMonitor(len(rows)) as observed:
@@ -79,11 +79,11 @@ def hazards(model: Model, rows: Tensor, random: bool, coupled: bool) -> Iterator
 
 
 def _left_graph(model: Model, rows: Tensor, coupled: bool) -> Iterator[Hazard]:
-    """Engines whose derivatives are not how the output moves, also where somebody has wanted it so."""
+    """Find engines whose derivatives differ from the change of the output, even if intended."""
     engines: tuple[Engine, ...] = (PerSampleAD(),) if coupled else (AD(), Taylor())
     wrong = []
     for engine in engines:
-        with contextlib.suppress(DudxError, RuntimeError):  # an engine that refuses the network says so itself
+        with contextlib.suppress(DudxError, RuntimeError):  # an engine that refuses the network raises its own error
             order = Trial(model, rows, engine, range(rows.shape[1])).contradicted(2)
             if order is not None:
                 wrong.append((order, type(engine).__name__))
@@ -100,13 +100,13 @@ def _left_graph(model: Model, rows: Tensor, coupled: bool) -> Iterator[Hazard]:
 
 
 def _fused(model: Model, rows: Tensor) -> Iterator[Hazard]:
-    """Fused kernels: what torch.autograd.grad makes of these, and whether they can be written out."""
+    """Find fused kernels, the error of torch.autograd.grad with them, and whether they can be written out."""
     with torch.enable_grad():
         x = rows.clone().requires_grad_()
         u = model(x.clone())
         try:
             found = fused_kernel(u)
-        except UnsupportedError:  # that is said by the engine
+        except UnsupportedError:  # the engine raises this error itself
             return
         if found is None:
             return
@@ -114,7 +114,7 @@ def _fused(model: Model, rows: Tensor) -> Iterator[Hazard]:
         parameters = [p for module in modules_of(model) for p in module.parameters(recurse=False) if p.requires_grad]
         try:
             request = request_of(Laplacian(), rows)
-            # First what may be disturbed by another pass, in which running statistics are written to.
+            # First, since another pass would write running statistics that this graph holds.
             ours = _gradient(reverse_derivatives(u, x, request, differentiable=True)[0], parameters)
             true = _gradient(AD(coupled="ignore").derivatives(model, rows, request)[0], parameters)
             error = float((ours - true).norm() / nonzero(true.norm(), ours.norm())) if parameters else None
@@ -133,7 +133,7 @@ def _gradient(values: Tensor, parameters: list[nn.Parameter]) -> Tensor:
 
 
 def _error(model: Model, rows: Tensor, engine: Engine, operators: list[Operator]) -> float | None:
-    """Against differences of a copy in double precision."""
+    """Measure the error against differences of a copy in double precision."""
     try:
         twin = copy.deepcopy(model).double() if isinstance(model, nn.Module) else model
         precise = rows.double()
@@ -144,5 +144,5 @@ def _error(model: Model, rows: Tensor, engine: Engine, operators: list[Operator]
         size = nonzero(true.abs().amax(), ours.abs().amax())
         wrong = float((ours - true).abs().amax())
         return wrong / float(size) if size else math.inf if wrong else 0.0
-    except (DudxError, RuntimeError, TypeError):  # it has no copy, or no derivatives
+    except (DudxError, RuntimeError, TypeError):  # it cannot be copied, or has no derivatives
         return None

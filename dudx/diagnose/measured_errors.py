@@ -1,4 +1,4 @@
-"""How wrong the batched idiom is on a network, and how right its isolated form, measured against each sample's own."""
+"""Measure the errors of the batched idiom and of an isolated network against per-sample derivatives."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ from dudx.network.modules import modules_of
 from dudx.network.random_numbers import PrivateRandomNumbers
 from dudx.operators import D, Laplacian, Operator
 
-#: A relative change from which on the value that it is relative to is zero to rounding.
+#: Relative changes above this are reported as infinite: the reference value is zero to rounding.
 _INFINITE = 1e4
 
 
 @dataclass(frozen=True)
 class RelativeError:
-    """Errors at the points, relative to the root mean square of the true values.
+    """Errors at the points, relative to the root mean square of the exact values.
 
     Example:
         >>> found = dudx.explain(lambda x: x - x.mean(0), torch.rand(32, 2))
@@ -41,7 +41,7 @@ class RelativeError:
 
 
 def reason(error: Exception) -> str:
-    """The first statement of a message, without the advice that follows it."""
+    """Return the first statement of a message, without the advice that follows it."""
     return first_line(error).split(". ")[0].split("; ")[0].rstrip(".")
 
 
@@ -53,19 +53,19 @@ def percent(value: float) -> str:
 
 
 def nonzero(true: Tensor, ours: Tensor) -> Tensor:
-    """Return sizes of true values, with zero for those that are zero to rounding beside what was computed."""
+    """Return sizes of exact values; those that are zero to rounding, relative to computed ones, become zero."""
     return true.masked_fill(true <= torch.finfo(true.dtype).eps ** 0.5 * ours, 0)
 
 
 class ErrorMeasurement:
-    """The errors of the batched idiom and of the isolated network, as far as they can be measured.
+    """Errors of the batched idiom and of the isolated network, as far as they can be measured.
 
     Args:
         model: the network.
         x: the points.
-        notes: where to say what cannot be measured, and why.
-        numbers: what the network draws random numbers from.
-        wanted: whether to measure at all.
+        notes: list to which reasons are appended if something cannot be measured.
+        numbers: random numbers of the network.
+        wanted: if False, nothing is measured.
     """
 
     def __init__(self, model: Model, x: Tensor, notes: list[str], numbers: PrivateRandomNumbers, wanted: bool):
@@ -76,10 +76,10 @@ class ErrorMeasurement:
         }
         self.idiom: dict[str, RelativeError] = {}
         self.exact: dict[str, Tensor] = {}
-        # Not all at once, for the sake of the memory that a large network takes.
+        # In chunks, to limit the memory of a large network.
         self.reference: Engine = PerSampleAD(chunk=max(1, 2**12 // len(x)))
-        #: What the isolated network gets wrong, how it is computed, and how far off its approximation is, where that is
-        #: something else and there is one.
+        #: Error of the isolated network, its method, and the error of the approximation if the method is exact and
+        #: an approximation exists.
         self.isolated: RelativeError | None = None
         self.method: str | None = None
         self.approximately: float | None = None
@@ -106,12 +106,12 @@ class ErrorMeasurement:
     def _per_sample(self, model: Model, name: str) -> Tensor:
         try:
             return self._derivatives(model, name, self.reference)
-        except UnsupportedError:  # by torch.func; the loop takes any model
+        except UnsupportedError:  # by torch.func; the loop accepts any model
             self.reference = PerSampleAD(method="loop")
             return self._derivatives(model, name, self.reference)
 
     def isolate(self, random: bool) -> None:
-        """See what isolate makes of the network; its error is measured where two passes draw the same numbers."""
+        """Isolate the network and measure its error, unless the network draws random numbers."""
         isolated = isolate(self.model, self.x, update_statistics=False)
         self.method = isolated.method
         for name in () if random else self.idiom:
@@ -126,7 +126,7 @@ class ErrorMeasurement:
 
 
 class _Repeatable(nn.Module):
-    """The network with the same random numbers and buffers in every call, so that engines can be compared."""
+    """The network with equal random numbers and buffers in every call, so that engines can be compared."""
 
     def __init__(self, model: Model, numbers: PrivateRandomNumbers):
         super().__init__()
@@ -140,7 +140,7 @@ class _Repeatable(nn.Module):
 
 @contextlib.contextmanager
 def _copied_buffers(model: nn.Module) -> Iterator[None]:
-    """Copies in the buffers' places; writing the old values back would disturb the graph that holds the buffers."""
+    """Replace buffers by copies; writing old values back would invalidate graphs that hold the buffers."""
     saved = [(m._buffers, name, b) for m in model.modules() for name, b in m._buffers.items() if b is not None]
     copies = {id(buffer): buffer.clone() for _, _, buffer in saved}
     try:
@@ -153,7 +153,7 @@ def _copied_buffers(model: nn.Module) -> Iterator[None]:
 
 
 def _error(ours: Tensor, exact: Tensor) -> RelativeError | None:
-    """Of values (n, m, k), as vectors of k; each output has its own scale."""
+    """Return the error of values (n, m, k), as vectors of length k; each output has its own scale."""
     ours, exact = ours.detach(), exact.detach()
     size, wrong = exact.norm(dim=-1), (ours - exact).norm(dim=-1)
     known = size.isfinite()

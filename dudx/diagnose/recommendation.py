@@ -1,4 +1,4 @@
-"""Which engine is fastest for this network, these points and these operators: measured, not guessed."""
+"""Time training steps to find the fastest engine for a network, points and operators."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from dudx.network.coupling_check import coupled
 from dudx.network.model_checks import Model
 from dudx.operators import Operator
 
-#: By how much an engine with an error must be faster than an exact one to come before it.
+#: Factor by which an approximate engine must be faster than an exact one to be recommended first.
 _PRICE_OF_ERROR = 1.25
 _CALIBRATED_ON = 1024
 #: Engines that are not compared: variants of FD, estimates, a slow reference, those made for certain points.
@@ -37,7 +37,7 @@ _NOT_COMPARED = frozenset({"can", "efd", "per-sample", "sfd", "stde"})
 
 @dataclass(frozen=True)
 class Candidate:
-    """An engine's time for one training step and its error, or why it cannot be used.
+    """Time of an engine for one training step and its error, or the reason why it cannot be used.
 
     >>> dudx.diagnose.Candidate("AD", dudx.AD(), seconds=2e-3, error=0.0)
     AD: 2.00 ms a step, error 0.0e+00
@@ -45,12 +45,12 @@ class Candidate:
 
     name: str
     engine: Engine
-    #: Seconds for the operators and the backward pass of their mean square; NaN where the engine failed.
+    #: Seconds for the operators and the backward pass of their mean square; NaN if the engine failed.
     seconds: float = float("nan")
-    #: The largest difference from the exact derivatives, relative to their largest value; NaN where nothing is exact.
+    #: Largest difference from the exact derivatives, relative to their largest value; NaN without an exact engine.
     error: float = float("nan")
     note: str = ""
-    #: Whether the step is one compiled graph, `Residual(..., compile=True)`.
+    #: True if the step is one compiled graph, `Residual(..., compile=True)`.
     compiled: bool = False
 
     def __repr__(self) -> str:
@@ -59,14 +59,14 @@ class Candidate:
 
     @property
     def cells(self) -> tuple[str, str, str, str]:
-        """Its row of the table; what is not known is a dash."""
+        """Row of the table, with dashes for unknown values."""
         milliseconds = f"{1e3 * self.seconds:.2f}" if self.seconds == self.seconds else "-"
         return self.name, milliseconds, f"{self.error:.1e}" if self.error == self.error else "-", self.note
 
 
 @dataclass(frozen=True, repr=False)
 class Recommendation(Sequence[Candidate]):
-    """The engines, the one to take first; printed it is a table.
+    """Engines in recommended order; its `repr` is a table.
 
     >>> from dudx.diagnose import Candidate, Recommendation
     >>> Recommendation((Candidate("AD", dudx.AD(), 2e-3, 0.0), Candidate("FD", dudx.FD(0.1))))
@@ -101,18 +101,18 @@ def recommend(
     repeats: int = 5,
     compile: bool = False,
 ) -> Recommendation:
-    """Time a training step with each engine on this network and batch; the fastest comes first.
+    """Time a training step with each engine on a network and batch; the fastest comes first.
 
-    Differences come after an exact engine unless they are faster by a quarter, as their error is the price.
+    Differences come after an exact engine unless they are faster by a quarter, since they have an error.
 
-    Where slices of the batch are better than the whole (`suggested_chunk`), a step goes slice by slice.
+    If chunks of the batch are faster than the whole (`suggested_chunk`), a step is evaluated in chunks.
 
     Args:
         model: the network, in the mode it is trained in.
         x: a batch as it is used in training.
-        operators: what the residual asks for; `residual.operators(x)` knows.
-        repeats: interleaved repetitions, of which the median counts.
-        compile: time compiled graphs too, which takes some seconds for each to be made.
+        operators: the operators of the residual, `residual.operators(x)`.
+        repeats: number of interleaved repetitions; the median is reported.
+        compile: also time compiled graphs, each of which takes some seconds to compile.
 
     Returns:
         A sequence of candidates; printed it is a table.
@@ -126,7 +126,7 @@ def recommend(
     x = tensor_checks.points(x)
     request = request_of(operators, x)
     mixed = coupled(model, x)
-    whole = mixed or samples_of(model) > 1  # such a model takes no part of its samples
+    whole = mixed or samples_of(model) > 1  # such a model accepts no part of its samples
     target: Model = isolate(model, x, update_statistics=False) if mixed else model
     candidates = [kind() for kind in compared_engines()]
     exact = _exact(target, x, request, [engine for engine in candidates if not engine.approximate])
@@ -146,9 +146,9 @@ def recommend(
                 note = "on dudx.isolate(model, x)" if mixed else ""
                 candidate = replace(candidate, name=name, error=off, note=note, compiled=compiled)
                 step = _Step(target, x, request, engine, compiled, sliced=not whole)
-                step()  # what is compiled is compiled here
+                step()  # compiles, and warms up
                 running.append((replace(candidate, note=candidate.note or step.note), step))
-        except (DudxError, RuntimeError) as error:  # of torch's kinds where the gradient has no gradient
+        except (DudxError, RuntimeError) as error:  # RuntimeError if torch cannot differentiate a gradient
             failed.append(replace(candidate, error=float("nan"), note=_first_sentence(error)))
     times: list[list[float]] = [[] for _ in running]
     for _ in range(repeats):
@@ -186,7 +186,7 @@ def _calibrated(engine: Engine, model: Model, x: Tensor, request: Request) -> En
 
 
 class _Step:
-    """One evaluation and backward pass of the whole batch, which leaves the parameters' gradients as they were."""
+    """One evaluation and backward pass of the whole batch, without changing the parameters' `.grad`."""
 
     def __init__(self, model: Model, x: Tensor, request: Request, engine: Engine, compiled: bool, sliced: bool):
         self.model, self.engine = model, engine

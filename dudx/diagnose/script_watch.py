@@ -1,7 +1,7 @@
-"""A look at a script as it runs, one that knows nothing of us: are the derivatives right that it takes of its network?
+"""Watch the derivatives that a running script takes with `torch.autograd.grad`, and report wrong ones.
 
-Every `torch.autograd.grad(..., create_graph=True)` is looked at the first few times that its line is reached: in the
-graph that it is taken of is all that is needed to tell.
+Every `torch.autograd.grad(..., create_graph=True)` is inspected the first few times that its line runs, using only the
+graph that it differentiates.
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ from dudx.diagnose.measured_errors import nonzero, percent
 from dudx.errors import first_line, whole_number
 
 _KINKED = ("Relu", "Threshold", "LeakyRelu", "Hardtanh", "Prelu", "RreluWithNoise", "Hardshrink", "Softshrink")
-#: Where the order of a derivative is noted, at the node of the graph that computes it.
+#: Key of the metadata of a graph node under which the order of a derivative is stored.
 _ORDER = "dudx order"
 _LIBRARIES = tuple({sysconfig.get_path("purelib"), sysconfig.get_path("platlib"), sysconfig.get_path("stdlib")})
 
-#: What is found, and what to do about it.
+#: Remedies by kind of finding.
 REMEDIES = {
     "coupled": "use dudx.evaluate on dudx.isolate(model, x), or dudx.PerSampleAD()",
     "fused": "use dudx.AD() or dudx.Taylor(), which write the normalisation out",
@@ -40,7 +40,7 @@ REMEDIES = {
 
 @dataclass(frozen=True)
 class Finding:
-    """Something wrong with a derivative, and where it is taken.
+    """A problem with a derivative, and the line that takes it.
 
     >>> print(dudx.diagnose.Finding("kinks", "train.py", 12, 2, "the network has kinks"))
     train.py:12: the network has kinks; use a smooth activation, such as nn.Tanh, nn.SiLU or nn.GELU.
@@ -60,7 +60,7 @@ class Finding:
 
 @dataclass(repr=False)
 class Watch:
-    """What was found while it was entered; printed it is a report.
+    """Context manager that collects findings; its `repr` is a report.
 
     >>> with dudx.diagnose.Watch(calls=1) as seen:
     ...     x = torch.rand(4, 1, requires_grad=True)
@@ -71,9 +71,9 @@ class Watch:
 
     calls: int = 3
     findings: list[Finding] = field(default_factory=list)
-    #: How often each line took a derivative.
+    #: Number of derivatives per line.
     lines: Counter[tuple[str, int]] = field(default_factory=Counter)
-    #: Lines whose derivatives could not be looked at, and why.
+    #: Lines whose derivatives could not be inspected, and why.
     unseen: dict[tuple[str, int], str] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -93,7 +93,7 @@ class Watch:
         self._original = original = torch.autograd.grad
 
         def grad(outputs: Any, inputs: Any, *args: Any, **kwargs: Any) -> Any:
-            if getattr(self._inside, "yes", False):  # for classes of tensors torch calls it again from inside
+            if getattr(self._inside, "yes", False):  # for tensor subclasses torch calls it again from inside
                 return original(outputs, inputs, *args, **kwargs)
             self._inside.yes = True
             try:
@@ -106,7 +106,7 @@ class Watch:
                 self._seen(outputs, inputs, grad_outputs, found)
             return found
 
-        # Also where a module has taken it by its name.
+        # Also in modules that imported it by name.
         for module in list(sys.modules.values()):
             for name, value in list(getattr(module, "__dict__", {}).items()):
                 if value is original and getattr(module, "__name__", "") != __name__:
@@ -140,7 +140,7 @@ class Watch:
                 if isinstance(u, Tensor) and isinstance(x, Tensor) and x.ndim >= 1:
                     try:
                         wrong = list(self._wrong(u, x, weight, gradient, order))
-                    except Exception as error:  # the script is to go on whatever it is made of
+                    except Exception as error:  # the script must go on in any case
                         self.unseen[file, line] = first_line(error)
                         continue
                     for kind, says in wrong:
@@ -181,7 +181,7 @@ class Watch:
             yield "fused", f"the {which} derivative is taken through a fused norm ({fused}), and has a wrong gradient"
 
     def _coupling(self, u: Tensor, x: Tensor, weight: Any, gradient: Tensor) -> float | None:
-        """The error of the gradient of a sum at some rows; None where no other row plays a part in these."""
+        """Return the error of the gradient of a sum at some rows; None if these depend on no other row."""
         edge, shape = u, u.shape
         if u.ndim == 0 and u.grad_fn is not None and u.grad_fn.name() == "SumBackward0":
             shape = torch.Size(getattr(u.grad_fn, "_saved_self_sym_sizes", ()))
@@ -193,7 +193,7 @@ class Watch:
         rows = len(x)
         if not shape or shape[0] != rows or rows < 2 or x.ndim < 2:
             return None
-        # Classes of tensors, as other libraries have, may know nothing of gradients that they have not made.
+        # Tensor subclasses of other libraries may not support gradients computed here.
         ones = torch.ones(shape, dtype=u.dtype, device=u.device) if weight is None else weight.as_subclass(Tensor)
         gradient = gradient.detach().as_subclass(Tensor)
         worst = None
@@ -215,14 +215,14 @@ class Watch:
 
 
 def watch(calls: int = 3) -> Watch:
-    """Look at the derivatives that are taken while it is entered, `with dudx.watch() as seen: train()`.
+    """Inspect the derivatives taken inside the block, `with dudx.watch() as seen: train()`.
 
-    Every `torch.autograd.grad(..., create_graph=True)`, of whatever library, is looked at: whether samples are coupled
+    Every `torch.autograd.grad(..., create_graph=True)`, of any library, is inspected: whether samples are coupled
     (the gradient of a sum through batch norm or attention), whether a second derivative goes through fused
     normalisations or kinks, whether the graph was left. `print(seen)` is the report, with files and lines.
 
     Args:
-        calls: how often each line is looked at, which bounds the cost.
+        calls: number of inspections per line, which bounds the cost.
 
     >>> def slope(u, x):
     ...     return torch.autograd.grad(u.sum(), x, create_graph=True)[0]
@@ -251,12 +251,12 @@ def _nodes(u: Tensor) -> Iterator[Any]:
 
 
 def _order(u: Any) -> int:
-    """How many derivatives u is made of already."""
+    """Return the order of the derivatives that u was computed from."""
     return max((node.metadata.get(_ORDER, 0) for node in _nodes(u)), default=0) if isinstance(u, Tensor) else 0
 
 
 def _place(frame: FrameType | None) -> tuple[str, int]:
-    """The line that asks for the derivative: the innermost one that is no library's, if there is one."""
+    """Return the line that takes the derivative: the innermost one outside libraries, if there is one."""
     first = frame
     while frame is not None and frame.f_code.co_filename.startswith(_LIBRARIES):
         frame = frame.f_back

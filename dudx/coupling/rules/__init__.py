@@ -1,1 +1,1 @@
-"""What functions over the batch do with one sample replaced."""
+"""Rules for functions over the batch with one sample replaced."""

@@ -19,7 +19,7 @@ def _scaled_dot_product(
     rows: QueryRows, function: Any, query: Any, key: Any, value: Any, attn_mask: Any = None, dropout_p: float = 0.0,
     is_causal: bool = False, scale: float | None = None, enable_gqa: bool = False,
 ) -> Any:  # fmt: skip
-    if not all(x.ndim - 2 in rows.axes(x) for x in (query, key, value)):  # rows that see tokens of their own, or shared
+    if not all(x.ndim - 2 in rows.axes(x) for x in (query, key, value)):  # attention within rows, or to shared tokens
         rest = {"enable_gqa": True} if enable_gqa else {}
         return function(query, key, value, attn_mask, dropout_p, is_causal, scale=scale, **rest)
     if dropout_p or enable_gqa:
@@ -44,9 +44,9 @@ def _attend(
     rows: QueryRows, query: Any, key: Any, value: Any, masks: list[Any], is_causal: bool, keys: Any, values: Any,
     scale: float | None = None,
 ) -> tuple[Any, Any]:  # fmt: skip
-    """Every query's attention to the context's keys and values, and the weights, (…, count, B).
+    """Return each query's attention to the context's keys and values, and the weights, (…, count, B).
 
-    Its own key and value stand in the column of its sample, whose place it takes.
+    A query's own key and value replace those of its sample.
     """
     if masks or is_causal:
         raise _beyond_the_rule("masks")
@@ -64,14 +64,14 @@ def _attend(
 
 
 def _with_own(scores: Any, owners: Tensor, own: Any) -> Any:
-    """The scores, (…, count, B), with each row's score for its own sample replaced by (…, count, 1)."""
+    """Replace each row's score for its own sample in (…, count, B) by `own`, (…, count, 1)."""
     if isinstance(scores, Tensor):
         return scores.scatter(-1, owners.unsqueeze(1).expand(own.shape), own)
     return torch.where(_is_own(scores, owners), own, scores)
 
 
 def _own(weights: Any, owners: Tensor) -> Any:
-    """The weight that each row gives its own sample, (…, count, 1)."""
+    """Return the weight of each row for its own sample, (…, count, 1)."""
     if isinstance(weights, Tensor):
         return weights.gather(-1, owners.unsqueeze(1).expand(*weights.shape[:-1], 1))
     return torch.where(_is_own(weights, owners), weights, torch.zeros_like(weights)).sum(-1, keepdim=True)

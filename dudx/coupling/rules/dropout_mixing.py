@@ -1,4 +1,4 @@
-"""Dropout: it mixes nothing, but a sample must drop the same features wherever it is moved."""
+"""Dropout: it mixes no samples, but a sample must keep its mask wherever it moves."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from dudx.coupling.query_rows import QueryRows
 def _drop(
     context_pass: ContextPass, function: Any, x: Any, p: float = 0.5, training: bool = True, *args: Any, **kwargs: Any
 ) -> Any:
-    """Dropout of the context, noting the mask."""
+    """Apply dropout to the context and record the mask."""
     if not training or p == 0:
         return function(x, p, training, *args, **kwargs)
     context_pass.note = F.dropout(torch.ones_like(x), p)
@@ -24,7 +24,7 @@ def _drop(
 
 @mixing_rule(F.dropout, torch.dropout, context=_drop)
 def _dropout(rows: QueryRows, function: Any, x: Any, *args: Any, **kwargs: Any) -> Any:
-    """Those features are dropped that the batch by itself drops."""
+    """Apply the masks of the context to the queries."""
     kept = rows.note
     if kept is None:
         return function(x, *args, **kwargs)

@@ -13,7 +13,7 @@ from dudx.coupling.query_rows import QueryRows
 
 
 def _still(x: Any) -> Tensor:
-    """The value of a tensor or jet, apart from every graph."""
+    """Return the detached value of a tensor or jet."""
     return getattr(x, "value", x).detach()
 
 
@@ -22,8 +22,8 @@ def _softmax(rows: QueryRows, function: Any, x: Any, dim: Any = None, *args: Any
     if dim is None or not rows.leads(x) or dim % x.ndim != 0:
         return function(x, dim, *args, **kwargs)
     context, queries = rows.split(x)
-    # Shifted by the largest of the context, or by the row itself where that is larger, exponentials stay finite; no row
-    # depends on another, and the derivative of a shift cancels.
+    # The shift by the maximum of the context and the row itself keeps exponentials finite; its derivative cancels, and
+    # no row depends on another.
     largest = _still(context).amax(0, keepdim=True)
     shift = torch.maximum(largest, _still(queries))
     weights, of_context = torch.exp(torch.sub(queries, shift)), torch.exp(context - largest)

@@ -1,4 +1,4 @@
-"""Batch norm, means and deviations over the batch, with one sample replaced: an update of O(1) for each query."""
+"""Batch norm, means and variances over the batch, with one sample replaced: an O(1) update per query."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from dudx.coupling.query_rows import QueryRows
 
 
 def within_each(dim: Any, ndim: int) -> tuple[int, ...] | None:
-    """The axes a reduction runs over besides the batch, counted from the end; None if it leaves the batch alone."""
+    """Return the axes of a reduction besides the batch, counted from the end; None if the batch is not reduced."""
     axes = range(ndim) if dim is None or dim == () else [dim] if isinstance(dim, int) else dim
     reduced = {axis % ndim for axis in axes}
     return tuple(axis - ndim for axis in sorted(reduced - {0})) if 0 in reduced else None
@@ -28,17 +28,17 @@ def _mean(x: Any, within: Sequence[int]) -> Any:
 
 
 def _means(rows: QueryRows, context: Any, queries: Any, within: Sequence[int]) -> Any:
-    """The mean over every query's batch and the axes within each sample."""
+    """Return the mean over each query's batch and the axes within each sample."""
     leaving, entering = rows.exchange(context, queries)
     mean = _mean(context, within).mean(0, keepdim=True)
     return mean + _mean(entering - leaving, within) / rows.size if rows.replace else mean
 
 
 def _moments(rows: QueryRows, context: Any, queries: Any, within: Sequence[int]) -> tuple[Any, Any]:
-    """Every query's deviation from the mean of its batch, and the variance of that.
+    """Return each query's deviation from the mean of its batch, and the variance of that batch.
 
-    With c and y, the deviations of what leaves and of what enters from the context's mean m, the mean of a query's
-    batch is m + (y - c)/B and its variance v + (y² - c²)/B - (y - c)²/B²: no difference of large numbers.
+    Let c and y be the deviations of the replaced sample and of the query from the context's mean m. The mean of a
+    query's batch is m + (y - c)/B and its variance v + (y² - c²)/B - (y - c)²/B², without cancellation.
     """
     mean = _mean(context, within).mean(0, keepdim=True)
     away = context - mean
@@ -50,7 +50,7 @@ def _moments(rows: QueryRows, context: Any, queries: Any, within: Sequence[int])
     if within:
         shift = _mean(y - leaving, within) * share
         return y - shift, variance + _mean((y - leaving) * (y + leaving), within) * share - shift * shift
-    # Collected in powers of y there is little that depends on the query, and so little to be differentiated.
+    # Collected in powers of y, few terms depend on the query and need derivatives.
     still = variance - leaving * leaving * (share + share**2)
     return y * (1 - share) + leaving * share, still + y * (y * (share - share**2) + leaving * (2 * share**2))
 
@@ -62,7 +62,7 @@ def _norm_of_context(
     context_pass: ContextPass, function: Any, input: Any, running_mean: Any, running_var: Any, weight: Any = None,
     bias: Any = None, training: bool = False, *rest: Any, **named: Any,
 ) -> Any:  # fmt: skip
-    """Batch norm of the context, which leaves a trace in running statistics only where it is to."""
+    """Apply batch norm to the context; running statistics are updated only if requested."""
     if training and not context_pass.update_statistics:
         running_mean = running_var = None
     return F.batch_norm(input, running_mean, running_var, weight, bias, training, *rest, **named)
@@ -89,24 +89,24 @@ mixing_rule(torch.batch_norm, context=norm_layers.in_torch_order(_norm_of_contex
 
 
 # -- reductions ------------------------------------------------------------------------------------------------------
-# Each row gets a result of its own, which broadcasts as the one result of the batch would.
+# Each row gets its own result, which broadcasts as the single result of the batch would.
 
 
 class _Reduction:
-    """A call that reduces over the batch: its arguments by name, and which axes it reduces within each sample."""
+    """Arguments of a reduction over the batch, and the axes it reduces within each sample."""
 
     def __init__(self, rows: QueryRows, names: Sequence[str], x: Any, args: Sequence[Any], kwargs: dict[str, Any]):
         named = {{"axis": "dim", "keepdims": "keepdim"}.get(name, name): value for name, value in kwargs.items()}
         self.given = {**dict(zip(names, args, strict=False)), **{k: v for k, v in named.items() if v is not None}}
         known = len(args) <= len(names) and set(self.given) <= set(names)
-        #: None for a call that leaves the batch alone, or has arguments that no rule knows.
+        #: None if the batch is not reduced, or for unknown arguments.
         self.within = within_each(self.given.get("dim"), x.ndim) if known and rows.leads(x) else None
         self.count = rows.size * math.prod(x.shape[axis] for axis in self.within or ())
 
     def shaped(self, kept: Any) -> Any:
-        """Results with their reduced axes kept, shaped to broadcast against rows as the one result of a batch would.
+        """Reshape results with kept axes so that they broadcast against rows as the result of a batch would.
 
-        That is with the axes that were not reduced at the end, and as many axes as the rows have.
+        Axes that were not reduced come last, and there are as many axes as the rows have.
         """
         if self.given.get("keepdim", False) or not self.within:
             return kept
@@ -126,7 +126,7 @@ def _sum(rows: QueryRows, function: Any, x: Any, *args: Any, **kwargs: Any) -> A
 
 @mixing_rule(torch.var, Tensor.var, torch.std, Tensor.std, torch.var_mean, torch.std_mean)
 def _variance(rows: QueryRows, function: Any, x: Any, *args: Any, **kwargs: Any) -> Any:
-    # x.var(False) is over everything.
+    # x.var(False) reduces all axes.
     after = (None, *args) if args and isinstance(args[0], bool) else args
     over = _Reduction(rows, ("dim", "unbiased", "keepdim", "correction"), x, after, kwargs)
     if over.within is None:
