@@ -78,30 +78,28 @@ def derivatives(model: Model, x: Tensor, request: Request, engine: Engine) -> Se
 
 def check_members(
     several: Ensemble,
-    x: Tensor | Sequence[Tensor],
+    x: Tensor,
     request: Request,
-    engine: Engine | Sequence[Engine],
+    engine: Engine,
     seen_as: Callable[[Any], Any] = lambda member: member,
 ) -> None:
     """Check every member of an ensemble as a single network is checked, at the 1st, 2nd, 4th, 8th ... call.
 
     Args:
         several: the ensemble, whose members torch.func.vmap hides from the checks.
-        x: the points, (B, d), or those of each member.
+        x: the points, (B, d).
         request: what to compute.
-        engine: how to compute it, or an engine for each member.
+        engine: how to compute it.
         seen_as: what a member is given to engines as, such as the member with its data.
     """
     if vmap_active() or torch.compiler.is_compiling():
         return
-    points = [x] * several.count if isinstance(x, Tensor) else x
-    engines = [engine] * several.count if isinstance(engine, Engine) else engine
 
     def check() -> None:
-        for member, own, each in zip(several.members(), points, engines, strict=True):
-            can_be_planned(each, seen_as(member), own, request)
+        for member in several.members():
+            can_be_planned(engine, seen_as(member), x, request)
 
-    probed_on_schedule(several.kind, ("members", type(engines[0]), engines[0].coupled, request.operators), check)
+    probed_on_schedule(several.kind, ("members", type(engine), engine.coupled, request.operators), check)
 
 
 def derivatives_elsewhere(

@@ -139,8 +139,8 @@ def _same_points(x: Tensor, points: Tensor) -> bool:
     """Return True if a batch is the points of the grid in their order, up to the rounding of its format."""
     if not tensor_checks.readable(x):
         raise UnsupportedError(
-            "The grid of Separated is fixed, and torch.func.vmap, or an ensemble whose members have points of their "
-            "own, hides which points these are: give all of them the same points, or use dudx.AD()."
+            "The grid of Separated is fixed, and torch.func.vmap hides which points these are: give all calls the same "
+            "points, or use dudx.AD()."
         )
     return torch.equal(x, points.to(x))
 

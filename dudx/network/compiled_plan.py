@@ -24,7 +24,6 @@ def run_compiled(
     way: Hashable = (),
     subject: Any = None,
     given: tuple[Tensor, ...] = (),
-    axes: tuple[int | None, ...] | None = None,
 ) -> Any:
     """Compute derivatives by a plan and return `finish(subject, derivatives, x, given)`, compiled.
 
@@ -37,8 +36,6 @@ def run_compiled(
         way: further key of the graph.
         subject: object that may change between calls, such as one with a user's function; torch guards it.
         given: tensors of this call.
-        axes: for members of an ensemble with their own points, the axis of members of each of the plan's tensors;
-            points and `given` have it in front.
     """
     network, held, bind = unbound(model)
 
@@ -50,18 +47,14 @@ def run_compiled(
         planned: tuple[Tensor, ...],
         given: tuple[Tensor, ...],
     ) -> Any:
-        def of(
-            network: Any, x: Tensor = x, planned: tuple[Tensor, ...] = planned, given: tuple[Tensor, ...] = given
-        ) -> Any:
+        def of(network: Any) -> Any:
             return finish(subject, plan.run(bind(network, *held), x, planned), x, given)
 
-        if axes is not None:
-            return network.map(of, x, planned, given, axes=(0, axes, 0))
         return network.map(of) if isinstance(network, Ensemble) else of(network)
 
     # Models that hold tensors depend on their number of rows besides the shapes.
     tensors = shapes(x, *held, *plan.tensors, *given)
-    key = GraphKey(plan.key, tensors, (way, torch.is_grad_enabled(), bind, axes), any_size=not held)
+    key = GraphKey(plan.key, tensors, (way, torch.is_grad_enabled(), bind), any_size=not held)
     return compiled(key, run, network, subject, held, x, plan.tensors, given)
 
 

@@ -62,23 +62,15 @@ class Ensemble(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         return self.map(lambda member: member(x))
 
-    def map(self, function: Callable[..., Any], *own: Any, axes: tuple[Any, ...] = ()) -> Any:
-        """Apply a function of a network to all members at once; results have a leading axis of members.
-
-        Further arguments are split between members along `axes`, as by `in_dims` of `torch.func.vmap`.
-        """
+    def map(self, function: Callable[[Any], Any]) -> Any:
+        """Apply a function of a network to all members at once; results have a leading axis of members."""
         kind = self.kind
 
-        def of(parameters: tuple[Tensor, ...], buffers: dict[str, Tensor], *own: Any) -> Any:
-            return function(_Member(kind, {**dict(zip(self._names, parameters, strict=True)), **buffers}), *own)
+        def of(parameters: tuple[Tensor, ...], buffers: dict[str, Tensor]) -> Any:
+            return function(_Member(kind, {**dict(zip(self._names, parameters, strict=True)), **buffers}))
 
         # Each member draws its own random numbers, as networks trained one by one do.
-        return vmap(of, (0, 0, *axes), randomness="different")(tuple(self.stacked), self._buffers_of, *own)
-
-    def member(self, number: int) -> Callable[..., Tensor]:
-        """One of the networks, as a callable that uses the parameters of the ensemble."""
-        state = {name: stacked[number] for name, stacked in zip(self._names, self.stacked, strict=True)}
-        return _Member(self.kind, {**state, **{name: buffer[number] for name, buffer in self._buffers_of.items()}})
+        return vmap(of, (0, 0), randomness="different")(tuple(self.stacked), self._buffers_of)
 
     def members(self) -> list[nn.Module]:
         """The networks, as copies."""
@@ -105,7 +97,7 @@ def ensemble(networks: Sequence[nn.Module]) -> Ensemble:
     """Combine networks of the same layers into one model, with one batched matrix product per layer.
 
     Outputs, derivatives and residuals have a leading axis of members. The parameters are stacked copies; `members()`
-    returns the networks. A `Residual` takes points (B, d) for all members, or (M, B, d), one batch per member.
+    returns the networks. All members share the points (B, d).
 
     Example:
         >>> nets = [torch.nn.Sequential(torch.nn.Linear(2, 1), torch.nn.Tanh()) for _ in range(3)]

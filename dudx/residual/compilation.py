@@ -28,27 +28,17 @@ class CompiledEvaluation:
         plan = self.plan(call, request)
         return evaluate_eagerly(function, call, request) if plan is None else self.run(plan, function, call, request)
 
-    def takes(self, network: Any) -> bool:
-        """True if the network can be compiled here and now."""
-        return not vmap_active() and self.graphs.can_compile(network)
-
     def plan(self, call: ResidualCall, request: RecordedRequest) -> Prepared | None:
         """The engine's plan of a request; None if it cannot be compiled."""
         if request.nonlocal_terms:
             self.graphs.give_up("integrals, fractional and upwind derivatives choose their rows at each call")
         # A plan for one member of an ensemble is one for all of them.
         network = call.model.kind if isinstance(call.model, Ensemble) else call.model
-        return prepared(network, call.x, request.for_engine, call.engine) if self.takes(network) else None
+        compiles = not vmap_active() and self.graphs.can_compile(network)
+        return prepared(network, call.x, request.for_engine, call.engine) if compiles else None
 
-    def run(
-        self,
-        plan: Prepared,
-        function: FieldFunction,
-        call: ResidualCall,
-        request: RecordedRequest,
-        axes: tuple[int | None, ...] | None = None,
-    ) -> Any:
-        """Compute a call by the graph of a plan; `axes` are the plan's axes of members that have their own points."""
+    def run(self, plan: Prepared, function: FieldFunction, call: ResidualCall, request: RecordedRequest) -> Any:
+        """Compute a call by the graph of a plan."""
         names = tuple(call.data)
 
         def finish(function: FieldFunction, computed: Sequence[Tensor], x: Tensor, given: tuple[Tensor, ...]) -> Any:
@@ -56,5 +46,5 @@ class CompiledEvaluation:
             return tuple(result(values) for result in RESULTS)
 
         given, key = tuple(call.data.values()), (request.places, request.shapes, names)
-        results = run_compiled(self.graphs, plan, call.model, call.x, finish, key, function, given, axes)
+        results = run_compiled(self.graphs, plan, call.model, call.x, finish, key, function, given)
         return results[RESULTS.index(call.finish)]

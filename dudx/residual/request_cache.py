@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping
 from typing import Any
 
 from torch import Tensor
@@ -11,9 +11,6 @@ from dudx.errors import InputError
 from dudx.residual.field_function import FieldFunction
 from dudx.residual.field_values import ChangedRequestError
 from dudx.residual.recorded_request import RecordedRequest
-
-#: The points and the data of one call.
-Arguments = tuple[Tensor, Mapping[str, Tensor]]
 
 
 class RequestCache:
@@ -31,17 +28,17 @@ class RequestCache:
         """The request of the function for a call: a known one if there is one."""
         return self._known(x, data) or self._recorded(x, data)
 
-    def computed(self, calls: Sequence[Arguments], compute: Callable[[list[RecordedRequest]], Any]) -> Any:
-        """Call `compute` with the requests of such calls; record them again if the known ones no longer hold."""
-        known = [self._known(x, data) for x, data in calls]
-        if None not in known:
+    def computed(self, x: Tensor, data: Mapping[str, Tensor], compute: Callable[[RecordedRequest], Any]) -> Any:
+        """Call `compute` with the request of a call; record it again if the known one no longer holds."""
+        known = self._known(x, data)
+        if known is not None:
             try:
-                return compute(known)  # type: ignore[arg-type]
+                return compute(known)
             except ChangedRequestError:
                 # Something that the function reads has changed since it was recorded, a coefficient for example.
                 self._steady = False
         try:
-            return compute([self._recorded(x, data) for x, data in calls])
+            return compute(self._recorded(x, data))
         except ChangedRequestError:
             raise InputError(
                 "The residual asked for other derivatives when it was called again, so it is not known which to "

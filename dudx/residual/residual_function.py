@@ -123,7 +123,7 @@ class Residual(Generic[Result]):
         self._compiled = CompiledGraphs() if compile else None
         compiled = CompiledEvaluation(self._compiled) if self._compiled is not None else None
         self._evaluation: Evaluation = compiled or evaluate_eagerly
-        self._ensembles = EnsembleEvaluation(self._fields, self._requests, self._extensions, compiled)
+        self._ensembles = EnsembleEvaluation(self._extensions, compiled)
         self._row_gradients = RowGradients()
 
     def operators(self, x: Tensor, **data: Tensor) -> list[Operator]:
@@ -138,14 +138,11 @@ class Residual(Generic[Result]):
         """
         return self._requests.request(*self._checked(x, data)).orders(self.outputs)
 
-    def __call__(self, model: Model, x: Tensor, engine: Engine | Sequence[Engine], **data: Tensor) -> Result:
-        """The residual at the points, (B, 1), or a tuple of several; differentiable in the parameters.
-
-        The members of an ensemble may have points (M, B, d), data and engines (a list) of their own.
-        """
+    def __call__(self, model: Model, x: Tensor, engine: Engine, **data: Tensor) -> Result:
+        """The residual at the points, (B, 1), or a tuple of several; differentiable in the parameters."""
         return self._evaluated(ResidualCall(model, x, engine, data, separate), self._evaluation)
 
-    def loss(self, model: Model, x: Tensor, engine: Engine | Sequence[Engine], **data: Tensor) -> Tensor:
+    def loss(self, model: Model, x: Tensor, engine: Engine, **data: Tensor) -> Tensor:
         """The mean square of the residual, summed over the equations; with `compile` one compiled graph."""
         return self._evaluated(ResidualCall(model, x, engine, data, mean_square), self._evaluation)
 
@@ -164,12 +161,12 @@ class Residual(Generic[Result]):
 
     @uncompiled
     def _evaluated(self, call: ResidualCall, evaluation: Evaluation) -> Any:
-        if isinstance(call.model, Ensemble):
-            return self._ensembles(call, self._checked)
         x, data = self._checked(call.x, call.data)
-        if self._extensions:
+        if isinstance(call.model, Ensemble):
+            evaluation = self._ensembles
+        elif self._extensions:
             call = call._replace(model=self._extended(call.model, x, data))
-        return self._requests.computed([(x, data)], lambda requests: evaluation(self._fields, call, requests[0]))
+        return self._requests.computed(x, data, lambda request: evaluation(self._fields, call, request))
 
     def _extended(self, model: Any, x: Tensor, data: Mapping[str, Tensor]) -> Any:
         for extension in self._extensions:

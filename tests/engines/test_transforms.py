@@ -127,7 +127,7 @@ def test_members_that_differ_or_mix_samples_are_refused() -> None:
             call(mixing, points(6, 2), Taylor())
 
 
-# -- points of each member -------------------------------------------------------------------------------------------
+# -- data and checks -------------------------------------------------------------------------------------------------
 
 
 def slope(u: Any, n: Any, g: Any) -> Any:
@@ -138,44 +138,18 @@ def unit_slope(u: Any, n: Any, g: Any) -> Any:
     return u.along(n / n.norm(dim=1, keepdim=True)) + u.xx - g * u.t
 
 
-def own(count: int = 3) -> tuple[Tensor, dict[str, Tensor]]:
-    """Points, and directions and values at them, for each member."""
-    x, n, g = (torch.stack([points(6, d, seed=10 * d + m) for m in range(count)]) for d in (2, 2, 1))
-    return x, {"n": n - 0.3, "g": g}
-
-
-def engines_of_members(name: str) -> list[Any]:
-    def drawing(seed: int) -> dudx.SFD:
-        return dudx.SFD(steps=(1e-3, 1e-2), generator=torch.Generator().manual_seed(seed))
-
-    return {
-        "Taylor": [Taylor()] * 3,
-        "AD": [AD()] * 3,
-        "FD": [FD(1e-3), FD(2e-3), FD(3e-3)],
-        # In the second one both orders share their rows, so its plan differs.
-        "EFD": [dudx.EFD({1: 1e-3, 2: 1e-2}), dudx.EFD({1: 1e-2, 2: 1e-2}), dudx.EFD({1: 1e-3, 2: 2e-2})],
-        "SFD": [drawing(seed) for seed in range(3)],
-    }[name]
-
-
 @pytest.mark.parametrize("compile", [False, pytest.param(True, marks=pytest.mark.slow)])
-@pytest.mark.parametrize(
-    ("name", "function"),
-    [
-        *((name, slope) for name in ("Taylor", "AD", "FD", "EFD", "SFD")),
-        *((name, unit_slope) for name in ("Taylor", "FD", "EFD", "SFD")),  # AD refuses it, see below
-    ],
-)
-def test_members_have_points_data_and_engines_of_their_own(name: str, compile: bool, function: Any) -> None:
-    nets, (x, data) = networks(), own()
+@pytest.mark.parametrize("name", ["Taylor", "AD", "FD", "EFD", "SFD"])
+@pytest.mark.parametrize("function", [slope, unit_slope])
+def test_members_share_data_and_directions(name: str, compile: bool, function: Any) -> None:
+    nets, x, data = networks(), points(6, 2), {"n": points(6, 2, seed=1) - 0.3, "g": points(6, 1, seed=2)}
+    steps = {"EFD": dudx.EFD({1: 1e-3, 2: 1e-2}), "SFD": dudx.SFD(steps=(1e-3, 1e-3))}
+    engine = steps[name] if name in steps else ENGINES[name]
     several = dudx.ensemble(nets)
     together = Residual(function, ("x", "t"), data=("n", "g"), compile=compile)
     alone = Residual(function, ("x", "t"), data=("n", "g"))
-    losses = together.loss(several, x, engines_of_members(name), **data)
-    singles = engines_of_members(name)
-    exact = torch.stack(
-        [alone.loss(net, x[m], singles[m], **{k: v[m] for k, v in data.items()}) for m, net in enumerate(nets)]
-    )
+    losses = together.loss(several, x, engine, **data)
+    exact = torch.stack([alone.loss(net, x, engine, **data) for net in nets])
     # Differences divide rounding by steps, and by their squares.
     assert torch.allclose(losses, exact, rtol=1e-12 if name in ("Taylor", "AD") else 1e-8)
     losses.sum().backward()
@@ -183,37 +157,28 @@ def test_members_have_points_data_and_engines_of_their_own(name: str, compile: b
     for stacked, of_nets in zip(several.stacked, zip(*(net.parameters() for net in nets), strict=True), strict=True):
         if of_nets[0].grad is not None:
             assert torch.allclose(stacked.grad, torch.stack([p.grad for p in of_nets]), atol=1e-7)
-    if name in ("Taylor", "AD"):
-        values = together(several, x, singles[0], **data)
-        each = [alone(net, x[m], singles[0], **{k: v[m] for k, v in data.items()}) for m, net in enumerate(nets)]
-        assert torch.allclose(values, torch.stack(each), atol=1e-12)
+    values = together(several, x, engine, **data)
+    each = torch.stack([alone(net, x, engine, **data) for net in nets])
+    assert torch.allclose(values, each, atol=1e-12 if name in ("Taylor", "AD") else 1e-7)
 
 
-def test_points_of_members_that_cannot_be_are_refused() -> None:
-    nets, (x, data) = networks(), own()
-    several, equation = dudx.ensemble(nets), Residual(slope, ("x", "t"), data=("n", "g"))
-    with pytest.raises(dudx.errors.InputError, match=r"\(3, B, …\), one batch a member; the points"):
-        equation.loss(several, x[:2], Taylor(), **data)
-    with pytest.raises(dudx.errors.InputError, match="one batch a member; the n have"):
-        equation.loss(several, x, Taylor(), n=data["n"][0], g=data["g"])
-    with pytest.raises(dudx.errors.InputError, match="a list of 3, one for each member"):
-        equation.loss(several, x, [Taylor()], **data)
-    with pytest.raises(dudx.errors.InputError, match="AD makes no plan"):
-        equation.loss(several, x, [AD(), AD(together=False), AD()], **data)
-    with pytest.raises(dudx.errors.InputError, match="directions that are data"):
-        Residual(unit_slope, ("x", "t"), data=("n", "g")).loss(several, x, AD(), **data)
+def test_arguments_of_an_ensemble_are_checked() -> None:
+    several, equation = dudx.ensemble(networks()), Residual(slope, ("x", "t"), data=("n", "g"))
+    x, data = points(6, 2), {"n": points(6, 2), "g": points(6, 1)}
+    with pytest.raises(dudx.errors.InputError, match=r"shape \(B, d\)"):
+        equation.loss(several, x.expand(3, -1, -1), Taylor(), **data)
     bad = x.clone()
-    bad[1, 2, 0] = float("nan")
+    bad[2, 0] = float("nan")
     with pytest.raises(dudx.errors.InputError, match="row 2 holds a NaN"):
         equation.loss(several, bad, Taylor(), **data)
 
 
 def test_a_coefficient_that_changes_is_noticed_for_members_too() -> None:
-    nets, (x, _) = networks(), own()
+    nets, x = networks(), points(6, 2)
     several, number = dudx.ensemble(nets), [1.0]
     equation = Residual(lambda u: u.t - number[0] * u.xx, ("x", "t"))
     for number[0] in (1.0, 2.0, 3.0):
-        exact = torch.stack([equation.loss(net, x[m], Taylor()) for m, net in enumerate(nets)])
+        exact = torch.stack([equation.loss(net, x, Taylor()) for net in nets])
         assert torch.allclose(equation.loss(several, x, Taylor()), exact)
 
 
@@ -287,11 +252,12 @@ def test_buffers_of_an_ensemble_are_converted_kept_and_loaded() -> None:
     assert torch.equal(loaded.members()[1](x), nets[1](x))
 
 
-def test_engines_that_look_at_points_refuse_an_ensemble() -> None:
-    several = dudx.ensemble(networks(2))
-    inside = FD(1e-2, inside=lambda x: x[:, 0] - 1)
-    with pytest.raises(UnsupportedError, match=r"torch\.func\.vmap, or an ensemble"):
-        BURGERS(several, points(5, 2).expand(2, -1, -1), inside)
+def test_engines_that_look_at_points_refuse_vmap() -> None:
+    net, inside = mlp(2, 1, width=8), FD(1e-2, inside=lambda x: x[:, 0] - 1)
+    grid = dudx.Separated([torch.linspace(0, 1, 5, dtype=torch.float64)] * 2)
+    for model, x, engine in ((net, points(5, 2), inside), (Separable(2).double(), grid.points, grid)):
+        with pytest.raises(UnsupportedError, match=r"torch\.func\.vmap"):
+            vmap(lambda x, model=model, engine=engine: BURGERS(model, x, engine))(x.expand(2, -1, -1))
 
 
 def test_fixed_points_do_not_move_in_forward_mode_either() -> None:

@@ -39,7 +39,7 @@ CASES = {
 BURGERS = dudx.Residual(lambda u: u.t + u * u.x - 0.1 * u.xx, ("x", "t"))
 
 
-@pytest.mark.parametrize("compute", ["evaluate", "compiled", "residual", "own points"])
+@pytest.mark.parametrize("compute", ["evaluate", "compiled", "residual"])
 @pytest.mark.parametrize("case", CASES)
 def test_an_ensemble_is_refused_as_its_members_are(case, compute):
     networks, error = CASES[case]
@@ -50,7 +50,6 @@ def test_an_ensemble_is_refused_as_its_members_are(case, compute):
         "evaluate": lambda: dudx.evaluate(several, x, D(0), dudx.AD()),
         "compiled": lambda: dudx.evaluate(several, x, Laplacian(), dudx.Taylor(), compile=True),
         "residual": lambda: BURGERS(several, x, dudx.AD()),
-        "own points": lambda: BURGERS(several, torch.stack([x] * several.count), dudx.AD()),
     }[compute]
     for _ in range(2):  # what was refused is refused again
         with pytest.raises(error):

@@ -66,8 +66,8 @@ def derivatives_inside(
     """Every operator at the points, with no row outside: one forward pass, in which points have their own stencils."""
     if not tensor_checks.readable(x):
         raise UnsupportedError(
-            "Where the points lie decides on their stencils inside of a domain, and torch.func.vmap, or an ensemble "
-            "whose members have points of their own, hides it: compute one batch after the other, or leave out inside=."
+            "Where the points lie decides on their stencils inside of a domain, and torch.func.vmap hides it: compute "
+            "one batch after the other, or leave out inside=."
         )
     operators = request.operators
     distinct, step_of = distinct_steps(steps)
