@@ -7,7 +7,7 @@ import shutil
 import statistics
 from pathlib import Path
 
-from dudx.lab import gallery
+from examples import run_gallery as gallery
 
 ROOT = Path(__file__).parents[2]
 PROBLEMS, RESULTS = ROOT / "examples" / "gallery", ROOT / "results" / "gallery"

@@ -1,4 +1,4 @@
-"""The commands `dudx new`, which writes a template, and `dudx gallery`."""
+"""The command `dudx new`, which writes a template."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from dudx.errors import InputError
-from dudx.lab.cli.program import MANY, SOLVE, app, console, folder_option
+from dudx.lab.cli.program import SOLVE, app, console
 
 _FILE = '''"""{title}: one sentence about the problem.
 
@@ -63,25 +63,3 @@ def new(name: Annotated[str, typer.Argument(help="name of the problem and of its
 
     file_formats.write_text(path, _FILE.format(name=name, title=name.replace("_", " ").capitalize()))
     console.print(f"Written: {path}. Solve it by: dudx train {name}:problem --out runs/{name}")
-
-
-@app.command(rich_help_panel=MANY)
-def gallery(
-    names: Annotated[list[str] | None, typer.Argument(help="names of problems; default: all")] = None,
-    folder: Annotated[Path, folder_option("folder of the problems")] = "examples/gallery",  # type: ignore[assignment]
-    out: Annotated[Path, folder_option("folder of results and pictures")] = "results/gallery",  # type: ignore[assignment]
-    profile: Annotated[str, typer.Option(help="cpu, or smoke for seconds")] = "cpu",
-    minutes: Annotated[
-        float | None, typer.Option(help="maximum CPU minutes per problem; default: the profile's")
-    ] = None,
-) -> None:
-    """Solve the problems of the gallery that have no result yet, and write one table.
-
-    Example: dudx gallery --profile cpu
-    """
-    from dudx.lab import gallery
-
-    rows = gallery.run(names or [], folder, out, profile, minutes, console.print)
-    console.print(f"{len(rows)} results, the table: {out / 'README.md'}")
-    if any("failed" in row for row in rows):
-        raise typer.Exit(3)

@@ -1,7 +1,10 @@
 """Solve a gallery of problems with one call each and write one table of results.
 
-A gallery is a folder of files that each define a `problem`, and a folder `references` with a file of the same name
-whose function `reference` returns the reference solution. References are not read while a problem is solved.
+    python examples/run_gallery.py [NAMES] [--profile cpu] [--minutes 5]
+
+Problems that have a result already are not solved again. A gallery is a folder of files that each define a `problem`,
+and a folder `references` with a file of the same name whose function `reference` returns the reference solution.
+References are not read while a problem is solved.
 """
 
 from __future__ import annotations
@@ -16,10 +19,14 @@ import tomllib
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from types import ModuleType
-from typing import Any
+from typing import Annotated, Any
+
+import typer
 
 from dudx.errors import DudxError, InputError
 from dudx.lab import file_formats
+from dudx.lab.cli import run_program
+from dudx.lab.cli.program import console, folder_option
 from dudx.lab.named_objects import said
 from dudx.lab.problems import Problem
 from dudx.lab.run.metrics import percent
@@ -34,6 +41,27 @@ PROFILES: dict[str, tuple[float, dict[str, Any]]] = {
     ),
 }
 _TABLE = "README.md"
+_ROOT = Path(__file__).parents[1]
+FOLDER, RESULTS = _ROOT / "examples" / "gallery", _ROOT / "results" / "gallery"
+
+app = typer.Typer(pretty_exceptions_enable=False)
+
+
+@app.command()
+def main(
+    names: Annotated[list[str] | None, typer.Argument(help="names of problems; default: all")] = None,
+    folder: Annotated[Path, folder_option("folder of the problems")] = str(FOLDER),  # type: ignore[assignment]
+    out: Annotated[Path, folder_option("folder of results and pictures")] = str(RESULTS),  # type: ignore[assignment]
+    profile: Annotated[str, typer.Option(help="cpu, or smoke for seconds")] = "cpu",
+    minutes: Annotated[
+        float | None, typer.Option(help="maximum CPU minutes per problem; default: the profile's")
+    ] = None,
+) -> None:
+    """Solve the problems of the gallery that have no result yet, and write one table."""
+    rows = run(names or [], folder, out, profile, minutes, console.print)
+    console.print(f"{len(rows)} results, the table: {out / _TABLE}")
+    if any("failed" in row for row in rows):
+        raise typer.Exit(3)
 
 
 def names_in(folder: Path) -> list[str]:
@@ -176,7 +204,7 @@ def write_table(folder: Path, out: Path) -> list[dict[str, Any]]:
         "# Gallery",
         "",
         f"{len(rows)} problems, each by one call of `solve` with default settings on one thread: {counts}. "
-        "`dudx gallery` solves those without a result.",
+        "`python examples/run_gallery.py` solves those without a result.",
         "",
         *lines,
         "",
@@ -201,3 +229,7 @@ def _cells(row: dict[str, Any], note: str) -> str:
         f"| [{row['title']}]({row['name']}.png) | {percent(row['error'])} | {percent(row['estimate'])} | "
         f"{row['cpu_seconds']:.0f} | {row['lines']} | {', '.join(notes)} |"
     )
+
+
+if __name__ == "__main__":
+    run_program(app)
