@@ -70,7 +70,6 @@ def evaluate(
 def derivatives(model: Model, x: Tensor, request: Request, engine: Engine) -> Sequence[Tensor]:
     """One (B, m) tensor for each operator of a request that was checked against the points."""
     if isinstance(model, Ensemble):
-        _admitted(model.kind, x, engine)
         check_members(model, x, request, engine)
         return model.map(lambda member: tuple(derivatives(member, x, request, engine)))
     return sound_derivatives(engine, _admitted(model, x, engine), x, request)
@@ -83,7 +82,7 @@ def check_members(
     engine: Engine,
     seen_as: Callable[[Any], Any] = lambda member: member,
 ) -> None:
-    """Check every member of an ensemble as a single network is checked, at the 1st, 2nd, 4th, 8th ... call.
+    """Check points, engine and members of an ensemble as for a single network; members at the 1st, 2nd, 4th ... call.
 
     Args:
         several: the ensemble, whose members torch.func.vmap hides from the checks.
@@ -92,6 +91,7 @@ def check_members(
         engine: how to compute it.
         seen_as: what a member is given to engines as, such as the member with its data.
     """
+    _admitted(several.kind, x, engine)
     if vmap_active() or torch.compiler.is_compiling():
         return
 
@@ -136,7 +136,6 @@ def compiled_derivatives(model: Model, x: Tensor, request: Request, engine: Engi
     kind = model.kind if isinstance(model, Ensemble) else model
     if not vmap_active() and callable(model):
         if isinstance(model, Ensemble):
-            _admitted(kind, x, engine)
             check_members(model, x, request, engine)
         graphs = graphs_for(model)
         plan = prepared(kind, x, request, engine) if graphs.can_compile(kind) else None
