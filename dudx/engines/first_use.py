@@ -9,7 +9,7 @@ from __future__ import annotations
 import contextlib
 import warnings
 import weakref
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from contextlib import AbstractContextManager
 from typing import Any
 
@@ -18,8 +18,9 @@ from torch import Tensor
 
 from dudx.backend.tensor_checks import readable
 from dudx.engines.crosscheck import Trial, refusal, some_of
-from dudx.engines.interface import Engine, Stepped, prepared, refuse_unset, state_of
+from dudx.engines.interface import Engine, Sided, Stepped, prepared, refuse_unset, state_of
 from dudx.engines.request import Request
+from dudx.engines.step_rounding import refuse_lost_steps
 from dudx.errors import KinkWarning, NotFiniteWarning, UnsupportedError
 from dudx.network import model_checks
 from dudx.network.batch_bound import BatchBound, Pointwise, samples_of
@@ -30,7 +31,7 @@ from dudx.network.function_monitor import FunctionMonitor, describe_kink
 from dudx.network.model_checks import Model
 from dudx.network.modules import owner_of
 from dudx.network.probe_schedule import NetworkRecord, probed_on_schedule
-from dudx.network.random_numbers import KernelMonitor, PrivateRandomNumbers
+from dudx.network.random_numbers import KernelMonitor, PrivateRandomNumbers, unchanged_generator
 from dudx.network.row_dependence import refuse_if_rows_are_counted
 from dudx.network.sandbox import output_of, sandboxed
 from dudx.network.vmapped_batches import SameRandomNumbers
@@ -68,25 +69,10 @@ def can_be_planned(engine: Engine, model: Model, x: Tensor, request: Request) ->
     if known is None:
         return True
     if _is_to_be_looked_at(known, engine, x, request):
-        with torch.no_grad(), sandboxed(model), _nothing_drawn(engine):
+        with torch.no_grad(), sandboxed(model), unchanged_generator(getattr(engine, "generator", None)):
             _looked_at(engine, model, x, request, known)
         _remember(known, engine, x, request)
     return not (known.random and engine.approximate)
-
-
-@contextlib.contextmanager
-def _nothing_drawn(engine: Engine) -> Iterator[None]:
-    """A look between two steps: an engine draws from its generator as if there had been none, at whichever meeting.
-
-    Torch's own generator is left alone, as other threads draw from it.
-    """
-    generator = getattr(engine, "generator", None)
-    state = generator.get_state() if isinstance(generator, torch.Generator) else None
-    try:
-        yield
-    finally:
-        if generator is not None and state is not None:
-            generator.set_state(state)
 
 
 def _acquaintance(engine: Engine, model: Model, x: Tensor) -> NetworkRecord | None:
@@ -124,9 +110,10 @@ def _coverage(engine: Engine, x: Tensor, request: Request) -> set[object]:
 
 
 def _way(engine: Engine, x: Tensor) -> object:
-    """How it is asked for: under autocast the step matters too, and by code the method."""
+    """How it is asked for: the method of engines that differentiate code, the steps of differences."""
     matters = engine.by_code or torch.is_autocast_enabled(x.device.type)
-    return type(engine), torch.is_grad_enabled(), engine if matters else None
+    steps = getattr(engine, "step", getattr(engine, "steps", None)) if isinstance(engine, Sided) else None
+    return type(engine), torch.is_grad_enabled(), engine if matters else steps
 
 
 def _looked_at(engine: Engine, model: Model, x: Tensor, request: Request, known: NetworkRecord) -> Sequence[Tensor]:
@@ -247,6 +234,8 @@ def _differences(engine: Engine, model: Model, x: Tensor, request: Request, know
     if engine.coupled != "ignore":
         refuse_if_rows_are_counted(model, x, f"{type(engine).__name__} passes")
         refuse_foreign_noise(model, x, type(engine).__name__)
+    with unchanged_generator(getattr(engine, "generator", None)):
+        refuse_lost_steps(engine, model, x, request)
     plan = prepared(engine, x, request)
 
     def run(network: Model) -> Sequence[Tensor]:

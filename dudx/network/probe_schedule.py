@@ -36,6 +36,34 @@ class _CallCount:
     found: Any = None
 
 
+@dataclass
+class _Values:
+    """Plain values that a network held at its last call, and the different ones that each has been."""
+
+    last: dict[object, object] = field(default_factory=dict)
+    different: dict[object, set[object]] = field(default_factory=dict)
+    steady: frozenset[object] = frozenset()
+
+
+#: A value that has been more different ones than this counts calls or follows a schedule: it is no switch.
+_MOST_DIFFERENT = 8
+_values: weakref.WeakKeyDictionary[object, _Values] = weakref.WeakKeyDictionary()
+
+
+def _steady(owner: object, values: dict[object, object]) -> frozenset[object]:
+    """Return the plain values of a network that may be switches, with their names."""
+    known = _values.setdefault(owner, _Values())
+    if values != known.last:
+        known.last = values
+        for name, value in values.items():
+            different = known.different.setdefault(name, set())
+            if len(different) <= _MOST_DIFFERENT:
+                different.add(value)
+        switches = (name for name in values if len(known.different[name]) <= _MOST_DIFFERENT)
+        known.steady = frozenset((name, values[name]) for name in switches)
+    return known.steady
+
+
 _call_counts: weakref.WeakKeyDictionary[object, dict[object, _CallCount]] = weakref.WeakKeyDictionary()
 
 
@@ -45,8 +73,10 @@ def probed_on_schedule(model: Model, purpose: object, probe: Callable[[], Found]
     A probe that raises an error clears all records of the model, so that the next call raises it again.
     """
     owner = owner_of(model)
-    mode = (purpose, getattr(model, "__func__", None), fingerprint(model))
+    modules, values = fingerprint(model)
     try:
+        steady = _steady(owner, values) if values else None
+        mode = (purpose, getattr(model, "__func__", None), modules, steady)
         calls = _call_counts.setdefault(owner, {}).setdefault(mode, _CallCount())
     except TypeError:  # without weak references or hash: probed at every call
         return probe()

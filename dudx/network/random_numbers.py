@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import contextlib
+from collections.abc import Iterator, Mapping
 from functools import lru_cache
 from typing import Any
 
@@ -137,3 +138,14 @@ def process_generator_states(device: torch.device) -> dict[str, Tensor]:
     if device.type in ("cuda", "xpu", "mps"):
         states[device.type] = torch.get_device_module(device).get_rng_state()
     return states
+
+
+@contextlib.contextmanager
+def unchanged_generator(generator: Any) -> Iterator[None]:
+    """Restore the state of an engine's own generator, if it has one, so that a check draws nothing from it."""
+    state = generator.get_state() if isinstance(generator, torch.Generator) else None
+    try:
+        yield
+    finally:
+        if state is not None:
+            generator.set_state(state)
