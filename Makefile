@@ -25,7 +25,7 @@ TORCH ?= 2.13.0
 OLDEST := .venv-torch-$(TORCH)
 # Read by themselves, since the package would refuse a torch that it does not promise.
 NEEDED := import tomllib; p = tomllib.load(open('pyproject.toml', 'rb'))['project']['optional-dependencies']; \
-	print(*p['lab'], *p['tests'], 'numpy', sep='\n')
+	print(*p['lab'], *p['references'], *p['tests'], 'numpy', sep='\n')
 
 test-oldest: $(OLDEST)/.ready
 	OMP_NUM_THREADS=1 $(OLDEST)/bin/python -m pytest -q -n auto tests --ignore tests/lab

@@ -104,12 +104,6 @@ def test_calibrate_on_a_trained_network_with_other_settings(dudx: Callable[..., 
     assert said == "dudx: The engine 'taylor' has no step to search; try --engine efd.\n"
 
 
-def test_reference_tells_what_it_holds(dudx: Callable[..., Said]) -> None:
-    code, out, _ = dudx("reference", "poisson")
-    assert code == 0
-    assert "values from" in out
-
-
 def test_a_file_of_the_benchmark_suite_is_scored_in_addition(dudx: Callable[..., Said], tmp_path: Path) -> None:
     data = tmp_path / "burgers.dat"
     data.write_text("% x u @ t=0 u @ t=0.5\n-0.5 1.0 0.5\n0.5 -1.0 -0.5\n0.9 NaN NaN\n")
@@ -120,7 +114,7 @@ def test_a_file_of_the_benchmark_suite_is_scored_in_addition(dudx: Callable[...,
     assert set(scores) == {"l2_relative", "smape", "max_error"}
 
 
-COMMANDS = ("train", "sweep", "calibrate", "reference", "plot", "doctor", *LISTS)
+COMMANDS = ("train", "sweep", "calibrate", "plot", "doctor", *LISTS)
 
 
 @pytest.mark.parametrize("command", [[], *([name] for name in COMMANDS)])
@@ -224,7 +218,6 @@ def hostile_cases(tmp: Path, finished: Path) -> dict[str, tuple[list[str], str]]
         "empty data file": ([*with_data, write(tmp / "f.dat", "% nothing\n")], "no rows"),
         "plot without a run": (["plot", str(tmp / "void")], "There is no run"),
         "plot of a damaged run": (["plot", str(broken)], "is damaged"),
-        "unknown reference": (["reference", "poisso"], "did you mean 'poisson'"),
         "picture in a folder that is not there": (
             ["calibrate", "poisson", "--profile", "smoke", "--out", str(tmp / "no" / "c.png")],
             "Cannot write",

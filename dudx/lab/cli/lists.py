@@ -1,14 +1,10 @@
-"""The commands that list engines, problems, networks, optimizers, samplings and references."""
+"""The commands that list engines, problems, networks, optimizers and samplings."""
 
 from __future__ import annotations
 
 import inspect
-from dataclasses import astuple, fields
-from typing import Annotated
 
-import typer
-
-from dudx.lab.cli.program import LISTS, app, console, show_names, show_table
+from dudx.lab.cli.program import LISTS, app, show_names
 
 
 @app.command(rich_help_panel=LISTS)
@@ -54,26 +50,3 @@ def samplings() -> None:
 def _summary(maker: object) -> str:
     """Return the first line of a docstring."""
     return (inspect.getdoc(maker) or "").partition("\n")[0].rstrip(".")
-
-
-@app.command(rich_help_panel=LISTS)
-def reference(
-    name: Annotated[str, typer.Argument(help="poisson, burgers or heat")],
-    rebuild: Annotated[bool, typer.Option("--rebuild", help="compute it again and show its convergence")] = False,
-) -> None:
-    """Show a reference solution's size and range, or compute it again."""
-    from dudx.lab.problems import references
-
-    if rebuild:
-        rows = references.refinement_table(name)
-        columns = [column.name for column in fields(rows[0])]
-        show_table(columns, [[_short(value) for value in astuple(row)] for row in rows], f"Refinement of {name}")
-        written = references.rebuild(name)
-        console.print(f"Written: {written}" if written else f"{name} is a formula; there is no file to write.")
-    solution = references.reference(name)
-    values = solution.values
-    console.print(f"{name}: {len(values)} values from {values.min():.4g} to {values.max():.4g}.")
-
-
-def _short(value: object) -> str:
-    return f"{value:.3g}" if isinstance(value, float) else "" if value is None else str(value)

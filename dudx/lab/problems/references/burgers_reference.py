@@ -9,14 +9,12 @@ quadrature computes to rounding:
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
 
 import numpy as np
 
 from dudx.lab.problems.geometry import Interval
-from dudx.lab.problems.references.reference_source import Array, Reference, Refinement, refinement_rows
+from dudx.lab.problems.references.reference_solution import Array, Reference
 
-STORED = False
 NU = 0.01 / math.pi
 DOMAIN = Interval(-1.0, 1.0) * Interval(0.0, 1.0)
 # 50 nodes leave an error of 1e-7, 100 that of rounding; numpy's own weights overflow from about 400.
@@ -48,19 +46,7 @@ def scored_points() -> Array:
     return np.stack([x.ravel(), t.ravel()], axis=1)
 
 
-def build() -> dict[str, np.ndarray]:
-    """No arrays: the formula is faster than a file."""
-    return {}
-
-
-def load(arrays: Mapping[str, np.ndarray]) -> Reference:
-    """The exact solution."""
+def load() -> Reference:
+    """Return the exact solution."""
     points = scored_points()
     return Reference("burgers", DOMAIN, points, cole_hopf(points)[:, None], cole_hopf)
-
-
-def refinements() -> list[Refinement]:
-    """Quadrature with ever more nodes: h is their inverse number, and the order grows without bound."""
-    counts = [20, 30, 45, 70, NODES]
-    points = scored_points()
-    return refinement_rows([1 / n for n in counts], counts, [cole_hopf(points, n) for n in counts], dimension=1)

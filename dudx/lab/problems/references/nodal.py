@@ -9,9 +9,8 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 from scipy.spatial import KDTree
-from skfem import MeshTri2
 
-from dudx.lab.problems.references.reference_source import Array
+from dudx.lab.problems.references.reference_solution import Array
 
 Indices = NDArray[np.integer]
 # The triangle that holds a point is among those with the nearest centers, so many; if not, all are tried.
@@ -28,10 +27,6 @@ class Nodes:
 
     places: Array
     triangles: Indices
-
-    @classmethod
-    def of(cls, mesh: MeshTri2) -> Nodes:
-        return cls(mesh.doflocs.T.copy(), mesh.dofs.element_dofs.T.copy())
 
     @classmethod
     def from_arrays(cls, arrays: Mapping[str, np.ndarray]) -> Nodes:

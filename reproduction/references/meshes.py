@@ -20,7 +20,8 @@ from skfem import MeshTri1, MeshTri2
 
 from dudx.errors import InputError
 from dudx.lab.problems.geometry import Box, Cutout, Disc
-from dudx.lab.problems.references.reference_source import Array
+from dudx.lab.problems.references.nodal import Nodes
+from dudx.lab.problems.references.reference_solution import Array
 
 Indices = NDArray[np.integer]
 Curve = Callable[[Array], Array]
@@ -229,3 +230,8 @@ def boundary_ends(mesh: MeshTri2) -> Indices:
     facets = mesh.facets
     assert facets is not None  # skfem makes them when a mesh is made
     return facets[:, mesh.boundary_facets()]
+
+
+def nodes_of(mesh: MeshTri2) -> Nodes:
+    """Return the nodes of a mesh, for interpolation without it."""
+    return Nodes(mesh.doflocs.T.copy(), mesh.dofs.element_dofs.T.copy())
