@@ -58,7 +58,7 @@ types: $(READY)
 	$(BIN)/pyright
 
 # Kills, damaged files and bad commands, by the hundred: nothing may be lost, accepted or end in a traceback. Some
-# minutes. (A worker on Ray is killed in the ordinary tests.)
+# minutes.
 torture: $(READY)
 	OMP_NUM_THREADS=1 $(BIN)/python tests/torture/kills.py 88 12
 	OMP_NUM_THREADS=1 $(BIN)/python tests/torture/corruption.py 200

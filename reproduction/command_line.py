@@ -11,7 +11,7 @@ import typer
 
 from dudx.errors import InputError
 from dudx.lab.cli import run_program
-from dudx.lab.cli.program import Commands, GpuShare, RayAddress, Workers, console, folder_option, show_names
+from dudx.lab.cli.program import Commands, Workers, console, folder_option, show_names
 from dudx.lab.run.settings import Settings
 from reproduction import report, runner
 from reproduction.experiment import Experiment, ExperimentResults
@@ -50,8 +50,6 @@ def reproduce(
     ] = None,
     workers: Workers = None,
     device: Annotated[str | None, typer.Option(help=Settings.model_fields["device"].description)] = None,
-    ray: RayAddress = None,
-    gpus_per_run: GpuShare = 0.0,
 ) -> None:
     """Run the paper's experiments and put our tables and figures beside the published numbers.
 
@@ -66,15 +64,12 @@ def reproduce(
     elif from_data:
         _draw(_selected(names or [], not names), None if out is None else (profile, out))
     else:
-        device = "cuda" if device is None and gpus_per_run else device
         loaded = load(profile, device)
         done = runner.reproduce(
             _selected(names or [], every),
             loaded,
             out or RESULTS / (loaded.results or Path(profile).stem),
             workers,
-            ray,
-            gpus_per_run,
             collect,
             out or RESULTS / Path(profile).stem,
         )

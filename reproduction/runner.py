@@ -62,8 +62,6 @@ def reproduce(
     profile: Profile,
     out: Path,
     workers: int | None = None,
-    ray: str | None = None,
-    gpus_per_run: float = 0.0,
     collect: bool = False,
     drawn: Path | None = None,
 ) -> Done:
@@ -77,8 +75,6 @@ def reproduce(
         profile: seeds, settings and sizes.
         out: folder of the result tables and of the run folders.
         workers: as for `run_sweep`.
-        ray: as for `run_sweep`.
-        gpus_per_run: as for `run_sweep`.
         collect: run nothing, and draw what there are results for; other runs count as missing.
         drawn: folder of `tables` and `figures`, if not `out`.
     """
@@ -90,7 +86,7 @@ def reproduce(
         if collect:
             ended = [outcome(run, out / "runs" / run.name) for run in left]
         else:
-            ended = run_sweep(left, out / "runs", workers, ray, gpus_per_run) if left else []
+            ended = run_sweep(left, out / "runs", workers) if left else []
         store.add_runs(((each, out / "runs" / each.name) for each in ended), predicted)
         stopped = collect or any(each.status == "interrupted" for each in ended)
         wanted = [measurement for experiment in experiments for measurement in experiment.measurements(profile)]

@@ -37,7 +37,6 @@ SHARED = {
     "test_experiments.py": "smoke reproduction",
     "test_reproducing.py": "smoke reproduction",
     "test_sweep.py": "sweep",
-    "test_ray.py": "cluster",
     "test_references.py": "refined meshes",
     "test_damage.py": "runs to damage",
 }

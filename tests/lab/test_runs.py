@@ -6,13 +6,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from sweeps import assert_same, epoch
+from sweeps import assert_same
 
 from dudx.errors import InputError
 from dudx.lab import file_formats, train
 from dudx.lab.locks import LockedError, locked
 from dudx.lab.run import training
-from dudx.lab.run.folder import LOCK, begin_run, packed, stored_settings, unpack
+from dudx.lab.run.folder import LOCK, begin_run, stored_settings
 from dudx.lab.run.settings import make_settings, to_toml
 from dudx.lab.run.trainer import Trainer
 from dudx.lab.sweep import grid, run_sweep
@@ -38,20 +38,6 @@ def test_the_state_of_a_folder(tmp_path: Path) -> None:
     assert outcome(run, folder).status == "interrupted"
     assert execute(run, folder).status == "finished"
     assert_same(folder, tmp_path / "alone")
-
-
-def test_files_travel_also_while_a_run_goes_on(tmp_path: Path) -> None:
-    run = Run("run", make_settings("burgers", "smoke", engine="fd", threads=1))
-    sent: list[dict[str, bytes]] = []
-    execute(run, tmp_path / "there", lambda: sent.append(packed(tmp_path / "there")))
-    assert all("checkpoint.pt" in files and "run.lock" not in files for files in sent)
-    (tmp_path / "here").mkdir()
-    (tmp_path / "here" / "error.txt").write_text("an earlier failure")
-    unpack(sent[2], tmp_path / "here")
-    assert epoch(tmp_path / "here") == 10
-    assert outcome(run, tmp_path / "here").status == "interrupted"
-    assert execute(run, tmp_path / "here").status == "finished"
-    assert_same(tmp_path / "there", tmp_path / "here")
 
 
 def test_a_lock_names_its_holder_and_one_left_behind_does_not_count(tmp_path: Path) -> None:

@@ -37,8 +37,3 @@ def test_an_option_that_slurm_does_not_know_is_a_sentence(tmp_path: Path) -> Non
     runs = grid("smoke", problem=["poisson"], seed=[0], **TINY)
     with pytest.raises(InputError, match="cannot be submitted"):
         run_sweep(runs, tmp_path / "jobs", slurm={"cluster": "local", "colour": "blue"})
-
-
-def test_ray_and_slurm_at_once_are_refused(tmp_path: Path) -> None:
-    with pytest.raises(InputError, match="give one of them"):
-        run_sweep(grid("smoke", problem=["poisson"], seed=[0], **TINY), tmp_path, ray="local", slurm={})

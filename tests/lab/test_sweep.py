@@ -75,8 +75,6 @@ def test_a_grid_has_every_combination_and_names_that_stay_when_it_grows() -> Non
         ([Run("../out", make_settings("heat", "smoke"))], {}, "cannot be one"),
         (grid("smoke", problem=["heat"]), {"workers": 0}, "at least one worker"),
         (grid("smoke", problem=["heat"]), {"retries": -1}, "cannot be negative"),
-        (grid("smoke", problem=["heat"]), {"gpus_per_run": 0.5}, "add --ray local"),
-        (grid("smoke", problem=["heat"]), {"gpus_per_run": 2, "ray": "local"}, "0 to 1"),
     ],
 )
 def test_what_would_make_every_run_fail_is_said_before_the_first_begins(
@@ -300,7 +298,6 @@ def test_seeds_and_settings_as_they_are_typed() -> None:
         (["burgers", "--set", "witdh=8"], "witdh = 8 is not right: there is no such setting"),
         (["burgers", "--set", "width"], "KEY=VALUE"),
         (["burgers", "--set", "seed=4"], "has an option of its own"),
-        (["burgers", "--gpus-per-run", "0.5"], "add --ray local"),
         (["burgers", "--profile", "smok"], "did you mean 'smoke'"),
     ],
 )

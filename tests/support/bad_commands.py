@@ -141,7 +141,6 @@ TABLE = {
     "a folder with a file in its way": ("train poisson --profile smoke --out file/run", "Cannot make the folder"),
     "a picture of an unknown kind": ("calibrate poisson --profile smoke --out c.xyz", "xyz"),
     "a picture in no folder": ("calibrate poisson --profile smoke --out no/c.png", "Cannot write"),
-    "GPUs without Ray": ("sweep poisson --profile smoke --gpus-per-run 0.5 --out run", "--ray local"),
     "pictures of nothing": ("plot nowhere", "There is no run"),
     "brackets in a path": ("plot [/bold]", "There is no run in '[/bold]'"),
 }

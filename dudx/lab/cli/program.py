@@ -82,8 +82,6 @@ FurtherSettings = Annotated[
     list[str] | None, typer.Option("--set", help="another setting, KEY=VALUE; in a sweep, KEY=VALUE,VALUE is an axis")
 ]
 Workers = Annotated[int | None, typer.Option(help="number of simultaneous runs; default: what the cores allow")]
-RayAddress = Annotated[str | None, typer.Option(help="auto or an address: run on a Ray cluster; local starts one")]
-GpuShare = Annotated[float, typer.Option(help="with --ray, share of a GPU per run, 0 to 1")]
 
 
 def show_table(columns: Sequence[str], rows: Iterable[Sequence[str]], title: str | None = None, words: int = 0) -> None:

@@ -11,9 +11,7 @@ import typer
 from dudx.lab.cli.program import (
     MANY,
     FurtherSettings,
-    GpuShare,
     ProfileName,
-    RayAddress,
     Workers,
     app,
     console,
@@ -31,8 +29,6 @@ def sweep(
     profile: ProfileName = "cpu",
     set_: FurtherSettings = None,
     workers: Workers = None,
-    ray: RayAddress = None,
-    gpus_per_run: GpuShare = 0.0,
     slurm: Annotated[str | None, typer.Option(help="submit a job per run: timeout_min=60,slurm_partition=cpu")] = None,
 ) -> None:
     """Run problems × engines × seeds and compare them. It can be stopped; the same command resumes it.
@@ -43,12 +39,10 @@ def sweep(
     from dudx.lab.sweep import grid, run_sweep, slurm_workers, sweep_table
 
     further = parsed(set_ or [], ["engine", "seed"])
-    if gpus_per_run:
-        further.setdefault("device", "cuda")
     compared = {} if engines is None else {"engine": [name.strip() for name in engines.split(",")]}
     axes = {"problem": problems, **compared, **further, "seed": sweep_table.parsed_seeds(seeds)}
     asked = None if slurm is None else slurm_workers.parsed(slurm)
-    outcomes = run_sweep(grid(profile, **axes), out, workers, ray, gpus_per_run, slurm=asked)
+    outcomes = run_sweep(grid(profile, **axes), out, workers, slurm=asked)
     sweep_table.write_csv(out / "sweep.csv", outcomes)
     varied = [key for key, values in further.items() if isinstance(values, list)]
     console.print(sweep_table.shown(outcomes, ["problem", "engine", *varied]))

@@ -1,4 +1,4 @@
-"""The folder of a run: its lock, its settings, and its files for transfer to another machine."""
+"""The folder of a run: its lock and its settings."""
 
 from __future__ import annotations
 
@@ -51,23 +51,3 @@ def settings_of(folder: Path, options: Mapping[str, Any]) -> Settings:
                 "settings it was started with."
             )
     return stored
-
-
-def packed(folder: Path) -> dict[str, bytes]:
-    """Read the files of a run for a transfer, also during training.
-
-    The checkpoint is read first: the tables it refers to only grow, so what is read later has all of its rows.
-    """
-    names = sorted((path.name for path in folder.iterdir() if path.is_file()), key=lambda name: name != CHECKPOINT)
-    return {name: (folder / name).read_bytes() for name in names if name != LOCK and not name.startswith(".")}
-
-
-def unpack(files: dict[str, bytes], folder: Path) -> None:
-    """Write files from `packed`; the folder never refers to files that are not yet there."""
-    last = (CHECKPOINT, SUMS, RESULT, "error.txt")
-    file_formats.make_folder(folder)
-    for name in ("error.txt", RESULT, SUMS):
-        if name not in files or name == SUMS:  # old sums would not be those of the new files
-            (folder / name).unlink(missing_ok=True)
-    for name in sorted(files, key=lambda name: last.index(name) if name in last else -1):
-        file_formats.write_bytes(folder / name, files[name])

@@ -1,4 +1,4 @@
-"""Sweeps: many independent runs on this machine's cores, on Ray or on Slurm, that can be stopped at any time.
+"""Sweeps: many independent runs on this machine's cores or on Slurm, that can be stopped at any time.
 
 The runs' folders hold all state. Starting a sweep again resumes stopped runs, retries failed ones, and skips those that
 have finished or diverged.
@@ -66,8 +66,6 @@ def run_sweep(
     runs: Sequence[Run],
     folder: str | Path,
     workers: int | None = None,
-    ray: str | None = None,
-    gpus_per_run: float = 0.0,
     retries: int = 2,
     slurm: Mapping[str, Any] | None = None,
 ) -> list[Outcome]:
@@ -80,8 +78,6 @@ def run_sweep(
         runs: the runs to train; see `grid`. A run without a number of threads gets one thread.
         folder: receives a folder per run.
         workers: number of simultaneous processes; by default as many as the cores allow, and one on a GPU.
-        ray: "auto" or the address of a Ray cluster to run on; "local" starts one here.
-        gpus_per_run: with Ray, the share of a GPU per run; 0.25 puts four runs on one.
         retries: how often a run is resumed after its process died.
         slurm: submit a job for each run, with submitit's options such as {"timeout_min": 60, "slurm_partition": "cpu"};
             {"cluster": "local"} runs the jobs on this machine.
@@ -92,7 +88,7 @@ def run_sweep(
         )
     runs = [Run(run.name, run.settings.model_copy(update={"threads": run.settings.threads or 1})) for run in runs]
     folder = Path(folder)
-    _check(runs, workers, ray, gpus_per_run, retries, slurm)
+    _check(runs, workers, retries, slurm)
     file_formats.make_folder(folder)
     with locked(folder / "sweep.lock"):
         found = {run.name: outcome(run, folder / run.name) for run in runs}
@@ -100,9 +96,7 @@ def run_sweep(
         if left:
             with politely_stopped(), SweepProgress(len(runs), len(runs) - len(left)) as shown:
                 try:
-                    with closing(
-                        _work(list(left.values()), folder, workers, ray, gpus_per_run, retries, slurm)
-                    ) as done:
+                    with closing(_work(list(left.values()), folder, workers, retries, slurm)) as done:
                         for run, reason in done:
                             del left[run.name]
                             known = outcome(run, folder / run.name)
@@ -121,8 +115,6 @@ def _work(
     runs: list[Run],
     folder: Path,
     workers: int | None,
-    ray: str | None,
-    gpus_per_run: float,
     retries: int,
     slurm: Mapping[str, Any] | None,
 ) -> Work:
@@ -130,17 +122,13 @@ def _work(
         from dudx.lab.sweep import slurm_workers
 
         return slurm_workers.work(runs, folder, slurm, workers, retries)
-    if ray is not None:
-        from dudx.lab.sweep import ray_workers
-
-        return ray_workers.work(runs, folder, ray, workers, gpus_per_run, retries)
     from dudx.lab.sweep import local_workers
 
     return local_workers.work(runs, folder, workers or suggested_workers(runs), retries)
 
 
 def suggested_workers(runs: Sequence[Run]) -> int:
-    """Return how many runs fit the cores with their threads; 1 on a GPU, which only Ray shares."""
+    """Return how many runs fit the cores with their threads; 1 on a GPU."""
     if any(run.settings.device.startswith("cuda") for run in runs):
         return 1
     return max(1, cores() // max((run.settings.threads or 1 for run in runs), default=1))
@@ -154,8 +142,6 @@ def cores() -> int:
 def _check(
     runs: Sequence[Run],
     workers: int | None,
-    ray: str | None,
-    gpus_per_run: float,
     retries: int,
     slurm: Mapping[str, Any] | None,
 ) -> None:
@@ -171,15 +157,9 @@ def _check(
         raise InputError(f"A sweep needs at least one worker; got {workers}.")
     if retries < 0:
         raise InputError(f"The number of retries cannot be negative; got {retries}.")
-    if not 0 <= gpus_per_run <= 1:
-        raise InputError(f"A run uses one GPU or a share of one, 0 to 1; got {gpus_per_run}.")
-    if ray is not None and slurm is not None:
-        raise InputError("A sweep runs on Ray or on Slurm; give one of them.")
-    if gpus_per_run and ray is None:
-        raise InputError("Ray assigns GPUs to runs; add --ray local for those of this machine.")
     made = {name: problem(name) for name in dict.fromkeys(run.settings.problem for run in runs)}
     for settings in (run.settings for run in runs):
-        if ray is None and slurm is None:  # the nodes of a cluster may have more
+        if slurm is None:  # the nodes of a cluster may have more
             check_machine(made[settings.problem], settings)
         engine_kind(settings.engine)
         look_up(settings.network, networks(), "network")

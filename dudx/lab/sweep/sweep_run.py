@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import traceback
-from collections.abc import Callable, Generator
+from collections.abc import Generator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -81,15 +81,10 @@ def _refuse_other(folder: Path, stored: Settings, wanted: Settings) -> None:
             )
 
 
-def execute(run: Run, folder: Path, saved: Callable[[], None] | None = None) -> Outcome:
+def execute(run: Run, folder: Path) -> Outcome:
     """Start or resume a run; its folder receives its output and, if it fails, the error.
 
     The numbers are those of a fresh process, whatever ran in this one before.
-
-    Args:
-        run: the run.
-        folder: the run's folder.
-        saved: called after each checkpoint was written.
     """
     file_formats.make_folder(folder)
     with locked(folder / LOCK, _PATIENCE):
@@ -108,17 +103,17 @@ def execute(run: Run, folder: Path, saved: Callable[[], None] | None = None) -> 
             contextlib.redirect_stderr(log),
         ):
             try:
-                train(run.settings, folder, resume=begun, saved=saved, lock=False)
+                train(run.settings, folder, resume=begun, lock=False)
             except Exception as error:
                 traceback.print_exc()
                 _write_failure(folder, sentence(error))
         return outcome(run, folder)
 
 
-def attempt(run: Run, folder: Path, saved: Callable[[], None] | None = None) -> tuple[str, str | None]:
+def attempt(run: Run, folder: Path) -> tuple[str, str | None]:
     """Execute a run in a worker and return its status, and the reason of a failure that its folder cannot state."""
     try:
-        return execute(run, folder, saved).status, None
+        return execute(run, folder).status, None
     except DudxError as error:  # the folder is locked, or the disk is full
         return "failed", sentence(error)
 
