@@ -23,7 +23,7 @@ from dudx.engines.request import Request
 from dudx.engines.step_rounding import refuse_lost_steps
 from dudx.errors import KinkWarning, NotFiniteWarning, UnsupportedError
 from dudx.network import model_checks
-from dudx.network.batch_bound import BatchBound, Pointwise, samples_of
+from dudx.network.batch_bound import BatchBound, Pointwise, samples_of, unbound
 from dudx.network.chunking import chunked_rows
 from dudx.network.coupling_check import refuse_if_coupled
 from dudx.network.foreign_noise import refuse_foreign_noise
@@ -148,7 +148,7 @@ class _Seen(BatchBound):
 
 
 def _by_code(engine: Engine, model: Model, x: Tensor, request: Request) -> Sequence[Tensor]:
-    observed = FunctionMonitor(len(x))
+    observed = FunctionMonitor(len(x), unbound(model)[1])
     with observed.active():
         results = engine.derivatives(_Seen(model, observed), x, request)
     order = max(request.orders)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextvars import ContextVar
 from typing import Any
 
@@ -69,9 +69,10 @@ class FunctionMonitor(TorchFunctionMode):
 
     Args:
         rows: number of points; tensors with this number of rows, or a multiple, are taken to depend on them.
+        known: constants with rows, such as the context or the data of a network.
     """
 
-    def __init__(self, rows: int):
+    def __init__(self, rows: int, known: Iterable[Tensor] = ()):
         super().__init__()
         self.rows, self.recording = rows, torch.is_grad_enabled()
         #: The first function that has a kink.
@@ -85,7 +86,7 @@ class FunctionMonitor(TorchFunctionMode):
         #: Detached tensors, which share memory with others.
         self._aside: list[Any] = []
         #: Results without gradient, by id; kept alive so that ids are not reused.
-        self._seen: dict[int, Any] = {}
+        self._seen: dict[int, Any] = {id(tensor): tensor for tensor in known}
 
     @contextlib.contextmanager
     def active(self) -> Iterator[None]:
