@@ -116,6 +116,8 @@ def _looked_at(u: Tensor, order: int) -> str | None:
         if isinstance(node, BackwardCFunction):
             mark_doubtful()
             function: Any = node._forward_cls  # type: ignore[attr-defined]
+            if order and function.__module__.startswith("torch._higher_order_ops"):
+                raise too_often(f"{function.__name__}, of torch.cond and the like, loses second derivatives")
             if order > 1 and getattr(function.backward, "__code__", None) is _ONCE:
                 raise too_often(f"{function.__name__} is marked once_differentiable")
         for following, _ in node.next_functions:

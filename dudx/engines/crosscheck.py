@@ -10,7 +10,7 @@ from torch import Tensor
 
 from dudx.engines.interface import Engine
 from dudx.engines.request import request_of
-from dudx.errors import UnsupportedError
+from dudx.errors import ModelError, UnsupportedError, first_line
 from dudx.network.batch_bound import Pointwise, samples_of
 from dudx.network.coupling_check import coupled
 from dudx.network.double_precision import in_double
@@ -23,6 +23,8 @@ from dudx.operators import Along, D
 #: Rows of a trial, at least and at most; how many of them move where it is one at a time, and the highest orders that
 #: are checked in each case.
 _ROWS, _MOST, _MOVING, _HIGHEST, _HIGHEST_ALONE = 6, 128, 3, 4, 2
+#: How far rows move towards their centre where the network refuses points further outside.
+_INWARDS = 0.05
 #: How far two differences may disagree and still count, relative to the derivative.
 _SURE = 0.005
 
@@ -114,7 +116,12 @@ class Trial:
 
 def _one_at_a_time(engine: Engine, model: Model, x: Tensor) -> bool:
     """True for a coupled network and an engine that is right for these: then only some rows move, one at a time."""
-    return engine.coupled is None and not isinstance(model, Pointwise) and coupled(model, x)
+    if engine.coupled is not None or isinstance(model, Pointwise):
+        return False
+    try:
+        return coupled(model, x)
+    except ModelError:  # it cannot be found out, and one at a time is right for every network
+        return True
 
 
 def some_of(model: Model, x: Tensor, most: int = _ROWS) -> Tensor:
@@ -123,10 +130,17 @@ def some_of(model: Model, x: Tensor, most: int = _ROWS) -> Tensor:
         isinstance(model, Pointwise) or samples_of(model) > 1
     ):  # which takes a row for each of its samples, wherever that is
         return in_general_position(x)
-    rows, still = probe_batch(model, x, _ROWS, most)
-    if bool(still.isfinite().all()):
-        return rows
-    return x[torch.linspace(0, len(x) - 1, len(rows), device=x.device).round().long()]
+    try:
+        rows, still = probe_batch(model, x, _ROWS, most)
+    except Exception:  # a network that refuses points outside of a domain: a little further inside, if it is convex
+        own = x[_spread(len(x), min(most, len(x)), x.device)]
+        return own + _INWARDS * (own.mean(0) - own)
+    return rows if bool(still.isfinite().all()) else x[_spread(len(x), len(rows), x.device)]
+
+
+def _spread(count: int, chosen: int, device: torch.device) -> Tensor:
+    """The numbers of some of the points, spread over the batch."""
+    return torch.linspace(0, count - 1, chosen, device=device).round().long()
 
 
 def refusal(order: int, engine: Engine) -> UnsupportedError:
@@ -137,4 +151,14 @@ def refusal(order: int, engine: Engine) -> UnsupportedError:
         "the points do: the network leaves the graph (no_grad, detach, .data, numpy, a function that torch cannot "
         "differentiate) or has a backward pass that is not its derivative. Write it in differentiable functions of "
         "torch, or use differences: dudx.FD().calibrated(model, x, operators, reference='differences')."
+    )
+
+
+def unverified(engine: Engine, reason: Exception) -> UnsupportedError:
+    """The refusal of derivatives that may be wrong and cannot be compared with how the output moves."""
+    return UnsupportedError(
+        f"The derivatives that {type(engine).__name__} gets of this network may be wrong, as it leaves the graph or has "
+        "a backward pass of its own, and they cannot be compared with how its output moves when the points do: it fails "
+        f"there ({first_line(reason)}). Write it in differentiable functions of torch, or use differences, "
+        "dudx.FD(step, coupled='ignore')."
     )

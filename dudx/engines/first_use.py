@@ -17,7 +17,7 @@ import torch
 from torch import Tensor
 
 from dudx.backend.tensor_checks import readable
-from dudx.engines.crosscheck import Trial, refusal, some_of
+from dudx.engines.crosscheck import Trial, refusal, some_of, unverified
 from dudx.engines.interface import Engine, Sided, Stepped, prepared, refuse_unset, state_of
 from dudx.engines.request import Request
 from dudx.engines.step_rounding import refuse_lost_steps
@@ -154,7 +154,10 @@ def _by_code(engine: Engine, model: Model, x: Tensor, request: Request) -> Seque
     order = max(request.orders)
     try:
         wrong = _wrong(engine, model, x, _axes(request, x), order, observed)
-    except Exception:  # of a network that is defined at its points alone, so that there is nothing to compare with
+    except Exception as error:  # of a network that is defined at its points alone
+        constant = any(bool(zero.all()) for zero in observed.zero_slopes.values())
+        if observed.doubtful or constant:
+            raise unverified(engine, error) from error
         wrong = None
     if wrong is not None:
         raise refusal(wrong, engine)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
@@ -17,9 +17,14 @@ from dudx.engines.interface import Engine, in_common_format
 from dudx.engines.request import Request
 from dudx.errors import UnsupportedError
 from dudx.network import model_checks
+from dudx.network.function_monitor import ACTIVE_MONITOR
 from dudx.network.model_checks import Model
-from dudx.network.sandbox import untracked_statistics
+from dudx.network.sandbox import output_of, sandboxed, untracked_statistics
 from dudx.network.vmapped_batches import batches_per_pass, on_each_batch, with_one_replaced
+
+
+#: Rows at which both methods are compared at the first use; at most that many where the network takes its whole batch.
+_COMPARED, _MOST_COMPARED = 4, 64
 
 
 @dataclass(frozen=True)
@@ -54,6 +59,11 @@ class PerSampleAD(Engine):
     def derivatives(self, model: Model, x: Tensor, request: Request) -> list[Tensor]:
         if transforms_active():
             raise UnsupportedError("PerSampleAD does not work inside of torch.func's transforms; dudx.AD() does.")
+        if self.method == "vectorised" and ACTIVE_MONITOR.get() is not None:
+            self._refuse_if_mapped_differently(model, x, request)
+        return self._computed(model, x, request)
+
+    def _computed(self, model: Model, x: Tensor, request: Request) -> list[Tensor]:
         differentiable = torch.is_grad_enabled()
         with torch.inference_mode(False), torch.enable_grad(), untracked_statistics(model):
             pieces = []
@@ -64,6 +74,24 @@ class PerSampleAD(Engine):
                 pieces.append(values if differentiable else [value.detach() for value in values])
             results = [torch.cat(column) for column in zip(*pieces, strict=True)]
         return results if differentiable else [result.detach() for result in results]
+
+    def _refuse_if_mapped_differently(self, model: Model, x: Tensor, request: Request) -> None:
+        """Refuse a network that is another one inside of torch.func.vmap, where tensors seem to need no gradient."""
+        most = _COMPARED if _runs(model, x[:_COMPARED]) else len(x)
+        if not request.orders or most > _MOST_COMPARED:
+            return
+        rows, some = x[:most].detach(), request.at_rows(slice(most))
+        with torch.no_grad(), sandboxed(model) as numbers:
+            plain = replace(self, method="loop")._computed(model, rows, some)
+            numbers.restart()
+            mapped = self._computed(model, rows, some)
+        for ours, true in zip(mapped, plain, strict=True):
+            tolerance = torch.finfo(true.dtype).eps ** 0.5 * true.nan_to_num(0, 0, 0).abs().amax()
+            if not numbers.drawn and bool(((ours - true).abs() > tolerance).any()):
+                raise UnsupportedError(
+                    "This network has another derivative inside of torch.func.vmap, as one that asks for "
+                    "`requires_grad` or registers hooks has; use dudx.PerSampleAD(method='loop')."
+                )
 
     def _looped(self, model: Model, x: Tensor) -> Iterator[tuple[slice, Tensor, Tensor]]:
         """Samples one by one: their rows, copies to differentiate with respect to, and the outputs."""
@@ -88,3 +116,12 @@ class PerSampleAD(Engine):
 def _own(x: Tensor) -> Tensor:
     """A copy to differentiate with respect to."""
     return x.clone() if x.requires_grad else x.detach().clone().requires_grad_(True)
+
+
+def _runs(model: Model, rows: Tensor) -> bool:
+    """Return True if the network takes these rows as a batch."""
+    try:
+        output_of(model, rows.detach())
+    except Exception:
+        return False
+    return True
