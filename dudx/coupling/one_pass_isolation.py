@@ -41,10 +41,6 @@ class OnePassIsolated(Isolated):
     def __call__(self, x: Any) -> Any:
         return self.passed(x)[0]
 
-    @property
-    def is_one_function(self) -> bool:
-        return not self.replace and not isinstance(self.model, Given)
-
     def passed(self, x: Any) -> tuple[Any, ContextPass]:
         """Return the output at the query rows, which may be several blocks as in stencils, and the context pass."""
         size, count, places = len(self.context), x.shape[0], self.places

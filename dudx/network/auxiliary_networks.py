@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from dudx.errors import InputError
-from dudx.network.batch_bound import BatchBound, is_one_function, samples_of, unbound
+from dudx.network.batch_bound import BatchBound, samples_of, unbound
 
 
 class WithNetworks(nn.Module):
@@ -74,10 +74,6 @@ class BoundWithNetworks(BatchBound):
     @property
     def samples(self) -> int:
         return samples_of(self.model)
-
-    @property
-    def is_one_function(self) -> bool:
-        return is_one_function(self.model)
 
     def unbound(self) -> tuple[Any, tuple[Tensor, ...], _Bound]:
         _, held, bind = unbound(self.model)

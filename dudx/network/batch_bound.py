@@ -19,11 +19,6 @@ class BatchBound:
         """Number of samples that rows belong to: the model takes this number of rows, or a multiple."""
         return 1
 
-    @property
-    def is_one_function(self) -> bool:
-        """True if all rows are values of one function, whichever samples they belong to."""
-        return self.samples == 1
-
     def unbound(self) -> tuple[Any, tuple[Tensor, ...], Callable[..., Any]]:
         """Return the network, the tensors bound to it, and a function that binds them again.
 
@@ -39,11 +34,6 @@ class Pointwise(BatchBound):
 def samples_of(model: object) -> int:
     """Number of samples that the rows of a batch belong to; 1 for a plain network."""
     return model.samples if isinstance(model, BatchBound) else 1
-
-
-def is_one_function(model: object) -> bool:
-    """Return True if a model's values at all points are those of one function."""
-    return not isinstance(model, BatchBound) or model.is_one_function
 
 
 def unbound(model: Any) -> tuple[Any, tuple[Tensor, ...], Callable[..., Any]]:

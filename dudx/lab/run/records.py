@@ -60,8 +60,7 @@ class Records:
         self._seen: Mapping[str, Any] | None = None
         self._table: file_formats.GrowingTable | None = None
         self._damped = damped
-        named = [settings.loggers, "tensorboard" if settings.tensorboard else ""]
-        self._loggers = loggers.made(",".join(named), folder, settings.model_dump())
+        self._loggers = loggers.made(settings.loggers, folder, settings.model_dump())
 
     def begin(self) -> None:
         """Open the table, truncated to the rows that the checkpoint knows, and remove an earlier result."""

@@ -177,10 +177,6 @@ class Trainer(Loop):
     def _scores(self) -> dict[str, float]:
         return self.evaluation.scores()
 
-    def first_step(self, parts: list[Part]) -> tuple[float, Mapping[str, Tensor]]:
-        """Do one step of the main optimizer; return the loss before it, and its parts."""
-        return self.first.step(parts)
-
     def _calibration_due(self, damping: float | None) -> bool:
         """Return True at regular intervals, and when the damping has changed by the factor `_REGIME`."""
         if self.epoch % self.settings.recalibrate == 0:

@@ -15,7 +15,7 @@ from dudx.lab.run.settings import Settings
 from dudx.lab.sweep.sweep_run import Outcome, Run, outcome
 
 #: Settings that do not tell runs apart: seeds, and the intervals of records.
-_NOT_COMPARED = {"seed", "evaluate_every", "log_every", "checkpoint_every", "tensorboard", "estimate"}
+_NOT_COMPARED = {"seed", "evaluate_every", "log_every", "checkpoint_every", "estimate"}
 
 #: A run's folder and its outcome.
 Found = tuple[Path, Outcome]
