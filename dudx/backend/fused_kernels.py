@@ -22,3 +22,12 @@ def is_fused_norm(node: Any) -> bool:
 def is_fused(node: Any) -> bool:
     """Return True for a normalisation or attention."""
     return is_fused_norm(node) or node.name().startswith(_ATTENTION)
+
+
+def is_higher_order(function: Any) -> bool:
+    """Return True for torch.cond and its like, whose second derivative torch takes for zero.
+
+    Args:
+        function: the class of an autograd function, `node._forward_cls`.
+    """
+    return function.__module__.startswith("torch._higher_order_ops")

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from torch.autograd.function import BackwardCFunction, once_differentiable
 
 from dudx.backend.differentiable_kernels import differentiable_kernels
-from dudx.backend.fused_kernels import is_fused
+from dudx.backend.fused_kernels import is_fused, is_higher_order
 from dudx.errors import UnsupportedError
 from dudx.network import model_checks
 from dudx.network.function_monitor import mark_doubtful
@@ -116,7 +116,7 @@ def _looked_at(u: Tensor, order: int) -> str | None:
         if isinstance(node, BackwardCFunction):
             mark_doubtful()
             function: Any = node._forward_cls  # type: ignore[attr-defined]
-            if order and function.__module__.startswith("torch._higher_order_ops"):
+            if order and is_higher_order(function):
                 raise too_often(f"{function.__name__}, of torch.cond and the like, loses second derivatives")
             if order > 1 and getattr(function.backward, "__code__", None) is _ONCE:
                 raise too_often(f"{function.__name__} is marked once_differentiable")

@@ -41,12 +41,13 @@ class Trial:
         x: the points, (B, d).
         engine: what differentiates it.
         axes: the axes along which the points move.
+        everywhere: take all points, where they are.
     """
 
-    def __init__(self, model: Model, x: Tensor, engine: Engine, axes: Sequence[int]):
+    def __init__(self, model: Model, x: Tensor, engine: Engine, axes: Sequence[int], everywhere: bool = False):
         self.engine = engine
         alone = _one_at_a_time(engine, model, x)
-        rows = some_of(model, x.detach(), _ROWS if alone else _MOST)
+        rows = x.detach() if everywhere else some_of(model, x.detach(), _ROWS if alone else _MOST)
         double = in_double(model, rows)
         self.model, self.rows = (model, rows) if double is None else (double, rows.double())
         x = self.rows
@@ -157,8 +158,8 @@ def refusal(order: int, engine: Engine) -> UnsupportedError:
 def unverified(engine: Engine, reason: Exception) -> UnsupportedError:
     """The refusal of derivatives that may be wrong and cannot be compared with how the output moves."""
     return UnsupportedError(
-        f"The derivatives that {type(engine).__name__} gets of this network may be wrong, as it leaves the graph or has "
-        "a backward pass of its own, and they cannot be compared with how its output moves when the points do: it fails "
-        f"there ({first_line(reason)}). Write it in differentiable functions of torch, or use differences, "
+        f"The derivatives that {type(engine).__name__} gets of this network may be wrong, as it leaves the graph or "
+        "has a backward pass of its own, and they cannot be compared with how its output moves when the points do: it "
+        f"fails there ({first_line(reason)}). Write it in differentiable functions of torch, or use differences, "
         "dudx.FD(step, coupled='ignore')."
     )

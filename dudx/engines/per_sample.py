@@ -22,7 +22,6 @@ from dudx.network.model_checks import Model
 from dudx.network.sandbox import output_of, sandboxed, untracked_statistics
 from dudx.network.vmapped_batches import batches_per_pass, on_each_batch, with_one_replaced
 
-
 #: Rows at which both methods are compared at the first use; at most that many where the network takes its whole batch.
 _COMPARED, _MOST_COMPARED = 4, 64
 

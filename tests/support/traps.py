@@ -279,3 +279,61 @@ REFUSED: dict[str, frozenset[str]] = {
     "function without derivative, in a sum": _EXACT,
     "function without derivative, beside one": _EXACT,
 }
+
+
+class OfOneSize(Net):
+    """A batch of 100 points is centred, and no other."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        u = super().forward(x)
+        return u - u.mean(0) if len(x) == 100 else u
+
+
+class Tiring(Net):
+    """From the 30th call on it is another network."""
+
+    calls = 0
+
+    def forward(self, x: Tensor) -> Tensor:
+        self.calls += 1
+        return super().forward(x) * (2 if self.calls >= 30 else 1)
+
+
+class HalfGradient(torch.autograd.Function):
+    """A product whose gradient is right in the points, and half of it in the weight."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, weight: Tensor) -> Tensor:
+        ctx.save_for_backward(x, weight)
+        return x * weight
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, Tensor]:
+        x, weight = ctx.saved_tensors
+        return gradient * weight, 0.5 * (gradient * x).sum(0)
+
+
+class HalfTrained(Net):
+    def __init__(self) -> None:
+        super().__init__(torch.tanh)
+        self.scale = nn.Parameter(torch.linspace(0.5, 1.5, 8, dtype=torch.float64))
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.c(torch.tanh(self.b(torch.tanh(HalfGradient.apply(self.a(x), self.scale)))))
+
+
+class FromOneRow(Net):
+    """Beyond the 300th row the gradient is lost."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        u = super().forward(x)
+        return torch.cat([u[:300], u[300:].detach() + 0 * u[300:]])
+
+
+#: Networks that engines take for sound at first use, and the line of `dudx.diagnose.check` that finds each.
+THOROUGH: dict[str, tuple[Callable[[], nn.Module], str]] = {
+    "batch of one size": (lambda: OfOneSize(torch.tanh), "batches of other sizes and orders"),
+    "another one from the 30th call on": (lambda: Tiring(torch.tanh), "repeated calls"),
+    "half the gradient of a parameter": (HalfTrained, "gradients in the parameters"),
+    "no gradient beyond a row": (lambda: FromOneRow(torch.tanh), "derivatives against differences"),
+}
