@@ -189,7 +189,7 @@ class ForCompiler(TorchFunctionMode):
         given = [_for_compiler(value) for value in args]
         for value in given:
             if isinstance(value, FieldOperators):  # asked directly: torch.compile cannot follow torch's way to it
-                return FieldOperators.__torch_function__(function, types, given, named)
+                return FieldOperators.__torch_function__(function, types, tuple(given), named)
         return function(*given, **named)
 
 

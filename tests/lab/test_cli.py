@@ -98,7 +98,7 @@ def test_calibrate_on_a_trained_network_with_other_settings(dudx: Callable[..., 
     assert "Best steps for poisson" in out
     code, _, said = dudx("calibrate", "poisson", *few, "--set", "width=8")
     assert code == 1
-    assert said == "dudx: The network of a run was made with its own width; leave out --set width.\n"
+    assert said == "dudx: The network of a run has its own width; leave out --set width.\n"
     code, _, said = dudx("calibrate", "poisson", "--engine", "taylor", "--profile", "smoke")
     assert code == 1
     assert said == "dudx: The engine 'taylor' has no step to search; try --engine efd.\n"
@@ -158,7 +158,7 @@ def hostile_cases(tmp: Path, finished: Path) -> dict[str, tuple[list[str], str]]
         "mistyped optimizer": ([*run, "--optimizer", "adm"], "did you mean 'adam'"),
         "optimizer that cannot be imported": ([*run, "--optimizer", "no.such:Thing"], "cannot be imported"),
         "optimizer that is not there": ([*run, "--optimizer", "torch.optim:Adem"], "has nothing named 'Adem'"),
-        "optimizer that is none": ([*run, "--optimizer", "torch.nn:Linear"], "cannot be made from parameters"),
+        "optimizer that is none": ([*run, "--optimizer", "torch.nn:Linear"], "cannot be constructed from (parameters, lr)"),
         "own problem that is not there": (["train", "nowhere:p", "--out", str(tmp / "run")], "cannot be imported"),
         "negative batch": ([*run, "--batch", "-5"], "batch = -5"),
         "zero epochs": ([*run, "--epochs", "0"], "epochs = 0"),

@@ -58,9 +58,9 @@ def run_in_folder(
     folder = Path(out)
     _begun(folder, settings, resume)
     # Everything that can be wrong with the settings is reported here, before the folder is created.
+    check_machine(problem, settings)
     for sentence in problem.warnings:
         warnings.warn(sentence, ProblemWarning, stacklevel=2)
-    check_machine(problem, settings)
     if settings.threads:  # checked by now
         torch.set_num_threads(settings.threads)
     keep_freed_memory()
