@@ -158,7 +158,7 @@ def hostile_cases(tmp: Path, finished: Path) -> dict[str, tuple[list[str], str]]
         "mistyped optimizer": ([*run, "--optimizer", "adm"], "did you mean 'adam'"),
         "optimizer that cannot be imported": ([*run, "--optimizer", "no.such:Thing"], "cannot be imported"),
         "optimizer that is not there": ([*run, "--optimizer", "torch.optim:Adem"], "has nothing named 'Adem'"),
-        "optimizer that is none": ([*run, "--optimizer", "torch.nn:Linear"], "cannot be constructed from (parameters, lr)"),
+        "optimizer that is none": ([*run, "--optimizer", "torch.nn:Linear"], "cannot be constructed from"),
         "own problem that is not there": (["train", "nowhere:p", "--out", str(tmp / "run")], "cannot be imported"),
         "negative batch": ([*run, "--batch", "-5"], "batch = -5"),
         "zero epochs": ([*run, "--epochs", "0"], "epochs = 0"),

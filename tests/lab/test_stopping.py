@@ -19,7 +19,8 @@ ROOT = Path(__file__).parents[2]
 
 
 def start(*arguments: str, program: str = "dudx_command") -> subprocess.Popen[str]:
-    known = os.environ | {"PYTHONPATH": os.pathsep.join([str(ROOT), str(ROOT / "tests")]), "MISCHIEF": "/nowhere"}
+    paths = os.pathsep.join([str(ROOT), str(ROOT / "tests" / "support")])
+    known = os.environ | {"PYTHONPATH": paths, "MISCHIEF": "/nowhere"}
     # A shell that starts the tests in the background lets them ignore Ctrl-C, and processes inherit that.
     return subprocess.Popen(
         [sys.executable, "-m", program, *arguments],
