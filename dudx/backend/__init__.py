@@ -28,6 +28,7 @@ norm_layers.py
 
 fused_kernels.py
     Attributes _saved_training and _saved_train of batch norm's graph nodes: fixed statistics are not recognised.
+    torch._higher_order_ops, the module of torch.cond: its second derivative is taken for zero.
 
 compiler.py
     torch._dynamo.reset: required for sweeps.

@@ -33,7 +33,12 @@ _STEP, _FAR = 1e-5, 1e-4
 
 @dataclass(frozen=True)
 class Checked:
-    """One check of a network: what was looked at, and what is wrong, or why it could not be looked at."""
+    """One line of a report: what was checked, and what is wrong with it, or why it could not be checked.
+
+    >>> check = dudx.diagnose.Checked("repeated calls", fault="call 30 of the network gives another output")
+    >>> print(check)
+    FAULT   repeated calls: call 30 of the network gives another output
+    """
 
     name: str
     fault: str = ""
