@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from dudx.engines.interface import Engine
-from dudx.engines.request import request_of
+from dudx.engines.request import Request, request_of
 from dudx.errors import ModelError, UnsupportedError, first_line
 from dudx.network.batch_bound import Pointwise, samples_of
 from dudx.network.coupling_check import coupled
@@ -88,8 +88,7 @@ class Trial:
     def derivatives(self, rows: Tensor, order: int) -> list[Tensor]:
         """The output and its derivatives along the direction, with the same random numbers each time."""
         operators = [D(), *(Along(self.along, k) for k in range(1, order + 1))]
-        with torch.no_grad(), sandboxed(self.model):
-            return list(self.engine.derivatives(self.model, rows, request_of(operators, rows)))
+        return values_of(self.engine, self.model, rows, request_of(operators, rows))
 
     def _moved(self, share: float, compute: Any) -> list[Tensor]:
         """What is computed at the rows that moved, each while the others stay if need be."""
@@ -113,6 +112,18 @@ class Trial:
         sure = (apart <= _SURE * size) & (size > rounding)
         wrong = sure & ((ours - true).abs() > self.eps**0.25 * size + 2 * apart + rounding)
         return wrong.sum(0) >= 2
+
+
+def values_of(engine: Engine, model: Model, rows: Tensor, request: Request) -> list[Tensor]:
+    """Derivatives without a graph and without a trace, also of a network that differentiates in its own forward."""
+    try:
+        with torch.no_grad(), sandboxed(model):
+            return list(engine.derivatives(model, rows, request))
+    except ModelError as failed:
+        if failed.__cause__ is None:
+            raise
+    with torch.inference_mode(False), torch.enable_grad(), sandboxed(model):  # such a network needs one for it
+        return [value.detach() for value in engine.derivatives(model, rows, request)]
 
 
 def _one_at_a_time(engine: Engine, model: Model, x: Tensor) -> bool:

@@ -17,7 +17,7 @@ import torch
 from torch import Tensor
 
 from dudx.backend.tensor_checks import readable
-from dudx.engines.crosscheck import Trial, refusal, some_of, unverified
+from dudx.engines.crosscheck import Trial, refusal, some_of, unverified, values_of
 from dudx.engines.interface import Engine, Sided, Stepped, prepared, refuse_unset, state_of
 from dudx.engines.request import Request
 from dudx.engines.step_rounding import refuse_lost_steps
@@ -153,10 +153,11 @@ def _by_code(engine: Engine, model: Model, x: Tensor, request: Request) -> Seque
         results = engine.derivatives(_Seen(model, observed), x, request)
     order = max(request.orders)
     try:
-        wrong = _wrong(engine, model, x, _axes(request, x), order, observed)
+        bare = model.model if isinstance(model, _Seen) else model  # an outer engine does not look at our trials
+        wrong = _wrong(engine, bare, x, _axes(request, x), order, observed)
     except Exception as error:  # of a network that is defined at its points alone
-        constant = any(bool(zero.all()) for zero in observed.zero_slopes.values())
-        if observed.doubtful or constant:
+        # Inside of torch.func.vmap nothing can be compared.
+        if readable(x) and (observed.doubtful or any(bool(zero.all()) for zero in observed.zero_slopes.values())):
             raise unverified(engine, error) from error
         wrong = None
     if wrong is not None:
@@ -204,8 +205,7 @@ def _ask_for_slopes(engine: Engine, model: Model, x: Tensor, axes: Sequence[int]
         for output, gradient in enumerate(gradients):
             observed.note_slope(output, gradient)
         return
-    with torch.no_grad(), sandboxed(model):
-        slopes = engine.derivatives(model, rows, Request(tuple(D(axis) for axis in axes)))
+    slopes = values_of(engine, model, rows, Request(tuple(D(axis) for axis in axes)))
     for output in range(slopes[0].shape[1]):
         gradient = torch.ones_like(rows)
         gradient[:, axes] = torch.stack([slope[:, output] for slope in slopes], dim=1).to(rows.dtype)
