@@ -91,7 +91,7 @@ class Trial:
         return values_of(self.engine, self.model, rows, request_of(operators, rows))
 
     def _moved(self, share: float, compute: Any) -> list[Tensor]:
-        """What is computed at the rows that moved, each while the others stay if need be."""
+        """Return the output at the rows that moved; each moves alone where the engine requires it."""
         pieces = []
         for which in self.moving:
             rows = self.rows.clone()
@@ -156,7 +156,7 @@ def _spread(count: int, chosen: int, device: torch.device) -> Tensor:
 
 
 def refusal(order: int, engine: Engine) -> UnsupportedError:
-    """What to say of a derivative of this order that is not how the output moves."""
+    """Return the error sentence for a derivative of this order that disagrees with the output's changes."""
     which = {1: "first", 2: "second", 3: "third"}.get(order, f"{order}th")
     return UnsupportedError(
         f"The {which} derivative that {type(engine).__name__} gets of this network is not how its output moves when "

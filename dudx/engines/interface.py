@@ -138,7 +138,7 @@ class Adjustable(Engine):
     @property
     @abstractmethod
     def state(self) -> dict[str, Any]:
-        """What a checkpoint keeps: plain values of which `with_state` makes the engine as it is now."""
+        """Return plain values for a checkpoint; `with_state` restores the engine from them."""
 
     @abstractmethod
     def with_state(self, state: Mapping[str, Any]) -> Self:
@@ -178,7 +178,7 @@ def calibrated(engine: AnyEngine, model: Model, x: Tensor, request: Request, sea
 
 
 def state_of(engine: Engine) -> dict[str, Any]:
-    """What a checkpoint keeps of an engine; nothing of one that is never set for a model."""
+    """Return the state of an engine for a checkpoint; empty for an engine without settings found for a model."""
     return engine.state if isinstance(engine, Adjustable) else {}
 
 

@@ -60,7 +60,7 @@ def scripted(model: object) -> bool:
 
 
 def fingerprint(model: object) -> tuple[tuple[object, ...], dict[object, object]]:
-    """What makes a network another one: its modules with their modes, hooks and functions; and plain values it holds.
+    """Return a fingerprint of a network: its modules with their modes, hooks and functions, and its plain values.
 
     Values are strings, numbers, True, False and None among the attributes of modules, of a callable object, and one
     level into the dicts, lists and objects there. They are apart because some of them count calls.

@@ -188,7 +188,7 @@ class _Room:
 
 
 def _candidates(floor: float, least: float) -> list[tuple[int, float | None]]:
-    """What is tried, in order: a way to look (0 both) and a share of the step; None is what the distance leaves."""
+    """The stencils to try, in order: a side (0 is both) and a share of the step; None takes the distance left."""
     shares = [1.0]
     while shares[-1] / 2 >= least:
         shares.append(shares[-1] / 2)

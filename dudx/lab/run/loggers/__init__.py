@@ -16,7 +16,7 @@ from dudx.lab.named_objects import held_in, look_up
 
 
 class Logger(Protocol):
-    """What a run tells its numbers to."""
+    """A receiver of a run's numbers."""
 
     def log(self, epoch: int, values: Mapping[str, float]) -> None: ...
 
@@ -36,5 +36,5 @@ def made(names: str, folder: Path, settings: Mapping[str, Any]) -> list[Logger]:
 
 
 def missing(package: str, what: str, error: ImportError) -> InputError:
-    """What to say where a logger's package is not there."""
+    """Return the error sentence for a logger whose package is not installed."""
     return InputError(f"{what} is not installed ({error.name or package}): pip install {package}, or leave it off.")

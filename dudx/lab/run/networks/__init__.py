@@ -56,7 +56,7 @@ def sizes_taken(
 
 
 def knowledge_taken(maker: Callable[..., nn.Module], problem: Problem) -> dict[str, nn.Module]:
-    """What a problem says of its solution, `features` and `hard` values, as far as a network takes it."""
+    """Return the problem's `features` and `hard` values that a network accepts."""
     known = {"features": problem.features, "hard": problem.hard}
     return {name: make() for name, make in known.items() if make is not None and name in _taken(maker)}
 
