@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
+import runpy
+
 import pytest
 import torch
 from helpers import mlp, points
 from torch import nn
-from typer.testing import CliRunner
 
 import dudx
-from dudx.lab.cli import app
 
 
 def _laplacian(model, x, by_sum=False):
@@ -125,20 +125,12 @@ gradient.square().mean().backward()
 """
 
 
-def test_doctor_runs_a_script(tmp_path):
+def test_a_script_is_watched_while_it_runs(tmp_path):
     script = tmp_path / "train.py"
     script.write_text(SCRIPT)
-    found = CliRunner().invoke(app, ["doctor", "--script", str(script)])
-    assert found.exit_code == 4
-    assert f"{script}:9: samples of the batch influence each other" in found.output.replace("\n", "")
-
-
-@pytest.mark.parametrize("text", ["raise ValueError('the sky fell')", "import sys; sys.exit(3)"])
-def test_a_script_that_fails(tmp_path, text):
-    script = tmp_path / "train.py"
-    script.write_text(text)
-    found = CliRunner().invoke(app, ["doctor", "--script", str(script)])
-    assert isinstance(found.exception, dudx.errors.InputError)
+    with dudx.watch() as seen:
+        runpy.run_path(str(script), run_name="__main__")
+    assert f"{script}:9: samples of the batch influence each other" in str(seen)
 
 
 class _Labelled(torch.Tensor):

@@ -84,26 +84,6 @@ def test_lists(dudx: Callable[..., Said], command: str) -> None:
         assert name in out
 
 
-def test_calibrate_prints_a_step_for_each_order_and_draws(dudx: Callable[..., Said], tmp_path: Path) -> None:
-    code, out, said = dudx("calibrate", "burgers", "--profile", "smoke", "--out", str(tmp_path / "curve.png"))
-    assert code == 0, said
-    assert (tmp_path / "curve.png").exists()
-    assert "e-0" in out
-
-
-def test_calibrate_on_a_trained_network_with_other_settings(dudx: Callable[..., Said], finished: Path) -> None:
-    few = ["--run", str(finished), "--candidates", "5", "--set", "calibration_largest=0.3"]
-    code, out, said = dudx("calibrate", "poisson", *few)
-    assert code == 0, said
-    assert "Best steps for poisson" in out
-    code, _, said = dudx("calibrate", "poisson", *few, "--set", "width=8")
-    assert code == 1
-    assert said == "dudx: The network of a run has its own width; leave out --set width.\n"
-    code, _, said = dudx("calibrate", "poisson", "--engine", "taylor", "--profile", "smoke")
-    assert code == 1
-    assert said == "dudx: The engine 'taylor' has no step to search; try --engine efd.\n"
-
-
 def test_a_file_of_the_benchmark_suite_is_scored_in_addition(dudx: Callable[..., Said], tmp_path: Path) -> None:
     data = tmp_path / "burgers.dat"
     data.write_text("% x u @ t=0 u @ t=0.5\n-0.5 1.0 0.5\n0.5 -1.0 -0.5\n0.9 NaN NaN\n")
@@ -114,7 +94,7 @@ def test_a_file_of_the_benchmark_suite_is_scored_in_addition(dudx: Callable[...,
     assert set(scores) == {"l2_relative", "smape", "max_error"}
 
 
-COMMANDS = ("train", "sweep", "calibrate", "plot", "doctor", *LISTS)
+COMMANDS = ("train", "sweep", "plot", *LISTS)
 
 
 @pytest.mark.parametrize("command", [[], *([name] for name in COMMANDS)])
@@ -218,14 +198,6 @@ def hostile_cases(tmp: Path, finished: Path) -> dict[str, tuple[list[str], str]]
         "empty data file": ([*with_data, write(tmp / "f.dat", "% nothing\n")], "no rows"),
         "plot without a run": (["plot", str(tmp / "void")], "There is no run"),
         "plot of a damaged run": (["plot", str(broken)], "is damaged"),
-        "picture in a folder that is not there": (
-            ["calibrate", "poisson", "--profile", "smoke", "--out", str(tmp / "no" / "c.png")],
-            "Cannot write",
-        ),
-        "picture of an unknown format": (
-            ["calibrate", "poisson", "--profile", "smoke", "--out", str(tmp / "c.xyz")],
-            "xyz",
-        ),
     }
 
 

@@ -72,7 +72,6 @@ TABLE = {
     "an engine of a colon": (f"{TRAIN} --engine :", "package.module:name"),
     "a network without a module": (f"{TRAIN} --network :f", "package.module:name"),
     "an optimizer of a colon": (f"{TRAIN} --optimizer :", "package.module:name"),
-    "a network of a colon for the doctor": ("doctor :", "package.module:name"),
     "a seed beyond 64 bits": (f"{TRAIN} --seed 100000000000000000000000", "too large"),
     "a width beyond 64 bits": (f"{TRAIN} --width 100000000000000000000000", "too large"),
     "a width beyond memory": (f"{TRAIN} --width 1000000000000", "GiB"),
@@ -82,9 +81,6 @@ TABLE = {
     "calibration points beyond memory": (f"{TRAIN} --calibration-points 1000000000000", "GiB"),
     "candidates beyond reason": (f"{TRAIN} --candidates 1000000000000", "candidates = 1000000000000"),
     "threads beyond reason": (f"{TRAIN} --threads 1000000000", "too many"),
-    "doctor's points beyond memory": ("doctor mlp --points 1000000000000", "GiB"),
-    "doctor's inputs beyond memory": ("doctor mlp --inputs 1000000000000", "GiB"),
-    "doctor's points beyond 64 bits": ("doctor mlp --points 100000000000000000000000", "GiB"),
     "a billion seeds": ("sweep poisson --profile smoke --seeds 0-1000000000 --out run", "too many"),
     "a seed beyond 64 bits in a sweep": (
         "sweep poisson --profile smoke --seeds 100000000000000000000000 --out run",
@@ -127,7 +123,6 @@ TABLE = {
     "a network that fails": (f"{TRAIN} --network makers:failing", "no such thing today"),
     "a network that leaves": (f"{TRAIN} --network makers:leaving", "sys.exit(0)"),
     "a network that is none": (f"{TRAIN} --network makers:nothing", "NoneType"),
-    "a network that leaves the doctor": ("doctor makers:leaving", "sys.exit(0)"),
     "an engine that is none": (f"{TRAIN} --engine makers:number", "must be a class"),
     "an equation that fails": ("train failing_problem:failing --profile smoke --out run", "is not known"),
     "steps the wrong way round": (
@@ -139,8 +134,6 @@ TABLE = {
     "no command": ("tarin poisson", "tarin"),
     "no arguments": ("train", "Missing argument"),
     "a folder with a file in its way": ("train poisson --profile smoke --out file/run", "Cannot make the folder"),
-    "a picture of an unknown kind": ("calibrate poisson --profile smoke --out c.xyz", "xyz"),
-    "a picture in no folder": ("calibrate poisson --profile smoke --out no/c.png", "Cannot write"),
     "pictures of nothing": ("plot nowhere", "There is no run"),
     "brackets in a path": ("plot [/bold]", "There is no run in '[/bold]'"),
 }
@@ -176,7 +169,7 @@ def generated(count: int, seed: int = 0) -> list[str]:
 
     commands = ["train poisson", "train burgers", "train heat"]
     while len(lines) < count:
-        kind = draw.choice(["whole", "real", "name", "set", "seeds", "problem", "doctor", "folder"])
+        kind = draw.choice(["whole", "real", "name", "set", "seeds", "problem", "folder"])
         command = draw.choice(commands)
         if kind == "whole":
             add(f"{command} --profile smoke --out run --{draw.choice(whole.split())} {draw.choice(bad_whole)}")
@@ -192,12 +185,8 @@ def generated(count: int, seed: int = 0) -> list[str]:
             value = draw.choice(["''", "a", "1-", "-1", "3-1", "0,0", "1.5", "0-99999999999", "0--1", "0;1", "١-٣x"])
             add(f"sweep poisson --profile smoke --out run --seeds {value}")
         elif kind == "problem":
-            place = draw.choice(["train {} --out run", "sweep {} --out run", "calibrate {}", "reference {}"])
+            place = draw.choice(["train {} --out run", "sweep {} --out run"])
             add(place.format(draw.choice([word for word in bad_name if word != "os:sep"])))
-        elif kind == "doctor":
-            option = draw.choice(["points 0", "points -1", "points x", "inputs 0", "low 2", "high -2", "low nan"])
-            option = draw.choice([option, "seed -1", "seed 100000000000000000000000", "high inf"])
-            add(f"doctor {draw.choice(['mlp', 'batchnorm', 'attention'])} --{option}")
         else:
             where = draw.choice(["''", "' '", "file/x", "/proc/x", "/dev/null/x", "file"])
             add(f"{draw.choice([*commands, 'sweep poisson'])} --profile smoke --out {where}")

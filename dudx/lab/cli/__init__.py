@@ -14,15 +14,13 @@ import typer
 import dudx
 from dudx.errors import DudxError, first_line
 from dudx.lab.cli import (  # each adds its commands
-    doctor,
     lists,
-    own,
     run_commands,
     sweep_commands,
 )
 from dudx.lab.cli.program import StoppedError, app
 
-__all__ = ["app", "doctor", "lists", "main", "own", "run_commands", "run_program", "sweep_commands"]
+__all__ = ["app", "lists", "main", "run_commands", "run_program", "sweep_commands"]
 
 #: Typer brings its own copy of Click or uses the installed one; this is the base of its errors in either.
 _UsageError: type[Exception] = typer.BadParameter.__mro__[1]

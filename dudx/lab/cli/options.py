@@ -14,26 +14,23 @@ from dudx.lab.run.settings import Settings, literal
 _ALSO = {"reference_file": "reference", "calibration_candidates": "candidates"}
 
 
-def with_settings(*names: str) -> Callable[[Callable[..., None]], Callable[..., None]]:
-    """Add an option for each of these settings (default: all but the problem) to a command.
+def with_settings(command: Callable[..., None]) -> Callable[..., None]:
+    """Add an option for each setting but the problem to a command.
 
     The command receives their values as a dictionary, its argument `options`; None means not given.
     """
-    chosen = names or [name for name in Settings.model_fields if name != "problem"]
+    chosen = [name for name in Settings.model_fields if name != "problem"]
 
-    def decorated(command: Callable[..., None]) -> Callable[..., None]:
-        def wrapper(**values: Any) -> None:
-            options = {name: _read(name, values.pop(name)) for name in chosen}
-            command(**values, options=options)
+    def wrapper(**values: Any) -> None:
+        options = {name: _read(name, values.pop(name)) for name in chosen}
+        command(**values, options=options)
 
-        own = [p for p in inspect.signature(command, eval_str=True).parameters.values() if p.name != "options"]
-        parameters = [p.replace(kind=inspect.Parameter.KEYWORD_ONLY) for p in own] + [_option(name) for name in chosen]
-        wrapper.__name__, wrapper.__doc__ = command.__name__, command.__doc__
-        wrapper.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
-        wrapper.__annotations__ = {p.name: p.annotation for p in parameters}
-        return wrapper
-
-    return decorated
+    own = [p for p in inspect.signature(command, eval_str=True).parameters.values() if p.name != "options"]
+    parameters = [p.replace(kind=inspect.Parameter.KEYWORD_ONLY) for p in own] + [_option(name) for name in chosen]
+    wrapper.__name__, wrapper.__doc__ = command.__name__, command.__doc__
+    wrapper.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
+    wrapper.__annotations__ = {p.name: p.annotation for p in parameters}
+    return wrapper
 
 
 def _option(name: str) -> inspect.Parameter:

@@ -21,7 +21,7 @@ class StoppedError(Exception):
 
 
 #: Headings of `dudx --help`, in this order.
-PANELS = SOLVE, MANY, NETWORKS, LISTS = "Solve a problem", "Many runs", "Examine a network", "Lists"
+PANELS = SOLVE, MANY, LISTS = "Solve a problem", "Many runs", "Lists"
 
 
 class Commands(TyperGroup):

@@ -1,4 +1,4 @@
-"""The commands for one run: train, calibrate, plot."""
+"""The commands for one run: train and plot."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ import sys
 from pathlib import Path
 from typing import Annotated, Any
 
-import numpy as np
 import typer
 from rich.table import Table as ScreenTable
 
@@ -14,13 +13,10 @@ from dudx.errors import InputError
 from dudx.lab.cli.options import with_settings
 from dudx.lab.cli.program import (
     SOLVE,
-    FurtherSettings,
     ProblemName,
-    ProfileName,
     app,
     console,
     folder_option,
-    show_table,
 )
 
 #: Reasons for ending a run before its last epoch.
@@ -28,7 +24,7 @@ _STOPPED = {"settled": "the loss on fresh points has settled", "seconds": "the C
 
 
 @app.command(rich_help_panel=SOLVE)
-@with_settings()
+@with_settings
 def train(
     problem: ProblemName,
     out: Annotated[Path, folder_option("the run's folder")],
@@ -92,52 +88,6 @@ def _estimated(found: dict[str, Any] | None) -> str:
     from dudx.lab.run.metrics import percent
 
     return "not available for coupled networks" if found is None else percent(found["relative_l2"])
-
-
-@app.command(rich_help_panel=SOLVE)
-@with_settings("engine", "seed", "calibration_candidates")
-def calibrate(
-    problem: ProblemName,
-    options: dict[str, Any],
-    out: Annotated[Path | None, typer.Option(help="a picture of the error curves, .png or .pdf")] = None,
-    run: Annotated[
-        Path | None, typer.Option(help="calibrate on this run's trained network instead of a new one")
-    ] = None,
-    profile: ProfileName = "cpu",
-    set_: FurtherSettings = None,
-) -> None:
-    """Find and print the best finite-difference step for each derivative order of a problem.
-
-    Example: dudx calibrate burgers --out curve.png
-    """
-    from dudx.lab import plots
-    from dudx.lab.run import training
-    from dudx.lab.run.settings import make_settings, parsed
-
-    if out is not None:
-        plots.check_picture(out)
-    given = {key: value for key, value in options.items() if value is not None}
-    chosen = {"engine": "efd", **parsed(set_ or [], options), **given}
-    if run is None:
-        settings = make_settings(problem, profile, **chosen)
-    else:
-        settings = training.settings_to_calibrate(run, problem, chosen)
-    found = training.calibrate(settings, run)
-    if not found:
-        raise InputError(f"The engine {settings.engine!r} has no step to search; try --engine efd.")
-    rows = [
-        (
-            str(search["order"]),
-            f"{search['step']:.2e}",
-            f"{np.nanmin(search['rmse']):.2e}",
-            f"{np.nanmin(search['max_error']):.2e}",
-        )
-        for search in found
-    ]
-    show_table(("order", "step", "RMSE", "max error"), rows, title=f"Best steps for {problem}")
-    if out:
-        plots.calibration(out, found)
-        console.print(f"The error curves are in {out}.")
 
 
 @app.command(rich_help_panel=SOLVE)

@@ -142,7 +142,7 @@ class Settings(BaseModel):
     dtype: Literal["float32", "float64"] = _machine("float32", "float32 or float64")
     device: str = _machine("cpu", "cpu or cuda")
     threads: int | None = _machine(None, "CPU threads; default: torch's", gt=0)
-    loggers: str = _machine("", "loggers, separated by commas: tensorboard, wandb, mlflow, or package.module:Class")
+    loggers: str = _machine("", "loggers, separated by commas: tensorboard, or package.module:Class")
     estimate: bool = _machine(
         False, "estimate the error after training, without a reference, in some seconds; not for coupled networks"
     )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import warnings
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -19,11 +19,10 @@ from dudx.lab.problems import Problem
 from dudx.lab.problems import problem as problem_named
 from dudx.lab.problems.well_posedness import ProblemWarning
 from dudx.lab.run.checkpoint import FILE as CHECKPOINT
-from dudx.lab.run.checkpoint import Checkpoint
 from dudx.lab.run.folder import LOCK, abandon, begin_run, settings_of
 from dudx.lab.run.loop import Loop
 from dudx.lab.run.preflight import check_machine
-from dudx.lab.run.settings import Settings, validated
+from dudx.lab.run.settings import Settings
 from dudx.lab.run.trainer import Trainer
 
 Run = TypeVar("Run", bound=Loop)
@@ -105,31 +104,3 @@ def _created(folder: Path) -> Iterator[None]:
         for place in created:
             with contextlib.suppress(OSError):  # it is not empty
                 place.rmdir()
-
-
-def calibrate(settings: Settings, run: Path | None = None) -> list[dict[str, Any]]:
-    """Calibrate an engine's steps on a new network, or on the network of a run; return the calibrations."""
-    problem = problem_named(settings.problem)
-    check_machine(problem, settings)
-    trainer = Trainer(problem, settings, Path())
-    if run is not None:
-        Checkpoint(run, settings.problem, {"model": trainer.model}).load()
-    trainer.calibrate()
-    return trainer.records.calibrations
-
-
-def settings_to_calibrate(run: Path, problem: str, chosen: Mapping[str, Any]) -> Settings:
-    """Return a run's settings with changes that concern the engine's steps only."""
-    stored = settings_of(run, {"problem": problem})
-    for key, value in chosen.items():
-        if not key.startswith("calibration_") and key not in ("engine", "accuracy", "seed"):
-            if key == "network" and value == stored.network:
-                continue
-            raise InputError(f"The network of a run has its own {key}; leave out --set {key}.")
-    if ":" in stored.network and "network" not in chosen:
-        raise InputError(
-            f"The run in {str(run)!r} has a network of its own, and reading a folder imports nothing; add "
-            f"--set network={stored.network} to import it."
-        )
-    unused = {"optimizer": "adam", "reference_file": None}  # they might be imported and read
-    return validated({**stored.model_dump(), **unused, **chosen}, given=chosen)

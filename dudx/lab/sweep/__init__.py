@@ -1,4 +1,4 @@
-"""Sweeps: many independent runs on this machine's cores or on Slurm, that can be stopped at any time.
+"""Sweeps: many independent runs on this machine's cores, that can be stopped at any time.
 
 The runs' folders hold all state. Starting a sweep again resumes stopped runs, retries failed ones, and skips those that
 have finished or diverged.
@@ -13,7 +13,7 @@ import re
 import signal
 import threading
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -29,8 +29,9 @@ from dudx.lab.run.networks import networks
 from dudx.lab.run.optimizers import optimizers
 from dudx.lab.run.preflight import check_machine
 from dudx.lab.run.settings import make_settings
+from dudx.lab.sweep import local_workers
 from dudx.lab.sweep.sweep_progress import SweepProgress
-from dudx.lab.sweep.sweep_run import Outcome, Run, Work, outcome
+from dudx.lab.sweep.sweep_run import Outcome, Run, outcome
 
 __all__ = ["Outcome", "Run", "grid", "run_sweep"]
 
@@ -67,7 +68,6 @@ def run_sweep(
     folder: str | Path,
     workers: int | None = None,
     retries: int = 2,
-    slurm: Mapping[str, Any] | None = None,
 ) -> list[Outcome]:
     """Train every run and return their outcomes in order.
 
@@ -79,8 +79,6 @@ def run_sweep(
         folder: receives a folder per run.
         workers: number of simultaneous processes; by default as many as the cores allow, and one on a GPU.
         retries: how often a run is resumed after its process died.
-        slurm: submit a job for each run, with submitit's options such as {"timeout_min": 60, "slurm_partition": "cpu"};
-            {"cluster": "local"} runs the jobs on this machine.
     """
     if getattr(multiprocessing.current_process(), "_inheriting", False):  # as multiprocessing itself checks
         raise InputError(
@@ -88,15 +86,16 @@ def run_sweep(
         )
     runs = [Run(run.name, run.settings.model_copy(update={"threads": run.settings.threads or 1})) for run in runs]
     folder = Path(folder)
-    _check(runs, workers, retries, slurm)
+    _check(runs, workers, retries)
     file_formats.make_folder(folder)
     with locked(folder / "sweep.lock"):
         found = {run.name: outcome(run, folder / run.name) for run in runs}
         left = {run.name: run for run in runs if not found[run.name].final}
         if left:
+            at_once = workers or suggested_workers(runs)
             with politely_stopped(), SweepProgress(len(runs), len(runs) - len(left)) as shown:
                 try:
-                    with closing(_work(list(left.values()), folder, workers, retries, slurm)) as done:
+                    with closing(local_workers.work([*left.values()], folder, at_once, retries)) as done:
                         for run, reason in done:
                             del left[run.name]
                             known = outcome(run, folder / run.name)
@@ -111,22 +110,6 @@ def run_sweep(
         return [found[run.name] for run in runs]
 
 
-def _work(
-    runs: list[Run],
-    folder: Path,
-    workers: int | None,
-    retries: int,
-    slurm: Mapping[str, Any] | None,
-) -> Work:
-    if slurm is not None:
-        from dudx.lab.sweep import slurm_workers
-
-        return slurm_workers.work(runs, folder, slurm, workers, retries)
-    from dudx.lab.sweep import local_workers
-
-    return local_workers.work(runs, folder, workers or suggested_workers(runs), retries)
-
-
 def suggested_workers(runs: Sequence[Run]) -> int:
     """Return how many runs fit the cores with their threads; 1 on a GPU."""
     if any(run.settings.device.startswith("cuda") for run in runs):
@@ -139,12 +122,7 @@ def cores() -> int:
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
-def _check(
-    runs: Sequence[Run],
-    workers: int | None,
-    retries: int,
-    slurm: Mapping[str, Any] | None,
-) -> None:
+def _check(runs: Sequence[Run], workers: int | None, retries: int) -> None:
     """Raise before the first run begins if the sweep cannot work."""
     names = [run.name for run in runs]
     double = next((name for name, times in Counter(names).items() if times > 1), None)
@@ -159,8 +137,7 @@ def _check(
         raise InputError(f"The number of retries cannot be negative; got {retries}.")
     made = {name: problem(name) for name in dict.fromkeys(run.settings.problem for run in runs)}
     for settings in (run.settings for run in runs):
-        if slurm is None:  # the nodes of a cluster may have more
-            check_machine(made[settings.problem], settings)
+        check_machine(made[settings.problem], settings)
         engine_kind(settings.engine)
         look_up(settings.network, networks(), "network")
         look_up(settings.optimizer, optimizers(), "optimizer")

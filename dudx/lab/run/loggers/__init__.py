@@ -11,7 +11,6 @@ from functools import cache
 from pathlib import Path
 from typing import Any, Protocol
 
-from dudx.errors import InputError
 from dudx.lab.named_objects import held_in, look_up
 
 
@@ -33,8 +32,3 @@ def made(names: str, folder: Path, settings: Mapping[str, Any]) -> list[Logger]:
     """The loggers that are named, several separated by commas, or one of your own as package.module:Class."""
     chosen = [name.strip() for name in names.split(",") if name.strip()]
     return [look_up(name, loggers(), "logger")(folder, settings) for name in chosen]
-
-
-def missing(package: str, what: str, error: ImportError) -> InputError:
-    """Return the error sentence for a logger whose package is not installed."""
-    return InputError(f"{what} is not installed ({error.name or package}): pip install {package}, or leave it off.")

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from dudx.lab.run.loggers import missing
+from dudx.errors import InputError
 
 
 class TensorBoard:
@@ -16,7 +16,7 @@ class TensorBoard:
         try:
             from torch.utils.tensorboard import SummaryWriter
         except ImportError as error:
-            raise missing("tensorboard", "TensorBoard", error) from error
+            raise InputError("TensorBoard is not installed: pip install tensorboard, or leave it off.") from error
         self._make, self._folder, self._writer = SummaryWriter, folder, None
 
     def log(self, epoch: int, values: Mapping[str, float]) -> None:
