@@ -424,6 +424,7 @@ def test_every_experiment_is_published(published: dict[tuple[str, str], Experime
 def test_results_are_few_files() -> None:
     """A table for each kind of result, and nothing that is drawn from them."""
     listed = subprocess.run(["git", "ls-files", "results"], cwd=ROOT, capture_output=True, text=True, check=False)
-    files = [ROOT / name for name in listed.stdout.splitlines()]
-    assert len(files) < 100
+    # A source distribution, which is no repository, has what is tracked and nothing else.
+    files = [ROOT / name for name in listed.stdout.splitlines()] or [*(ROOT / "results").rglob("*.*")]
+    assert 50 < len(files) < 100
     assert sum(path.stat().st_size for path in files if path.exists()) < 8e6
