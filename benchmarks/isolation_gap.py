@@ -21,6 +21,7 @@ import torch
 from torch import Tensor, nn
 
 import dudx
+from dudx.errors import percent
 
 WIDTH, SAMPLES = 32, 16
 #: Attention compares all pairs of a batch, so that its exact evaluation at one sample is of the second order in the
@@ -104,7 +105,7 @@ def markdown(gaps: Sequence[Gap]) -> str:
     lines = [heads, ["---:"] * len(heads)]
     for batch in sorted({g.batch for g in gaps}):
         cells = [by_place.get((*column, batch)) for column in columns]
-        lines.append([str(batch), *("" if g is None else f"{g.isolated:.1e} ({g.idiom:.0%})" for g in cells)])
+        lines.append([str(batch), *("" if g is None else f"{g.isolated:.1e} ({percent(g.idiom)})" for g in cells)])
     return "\n".join("| " + " | ".join(line) + " |" for line in lines)
 
 

@@ -24,6 +24,7 @@ from torch.profiler import ProfilerActivity, profile, record_function
 
 import dudx
 from dudx.engines.interface import Engine
+from dudx.errors import percent
 from dudx.gradients.rewind import Rewind
 from dudx.lab.problems.poisson import poisson
 from dudx.lab.run.networks import MLP
@@ -138,7 +139,7 @@ def main() -> None:
             f"{1e3 * of_step:.1f}",
             f"{statistics.mean(tries):.1f}",
             f"{of_step / of_gradient:.1f}",
-            f"{100 * in_products(step):.0f} %",
+            percent(in_products(step)),
         )
         parameters, rows = sum(p.numel() for p in model.parameters()), len(x) + len(edge)
         table.title = f"P = {parameters}, N = {rows}, the step is {optimizer.form(rows)!r}"

@@ -29,11 +29,11 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
+from dudx.errors import percent
 from dudx.lab import file_formats, make_settings, train
 from dudx.lab.plots import COLOURS, figure
 from dudx.lab.problems import problem
 from dudx.lab.run.engine_table import engine_label, engines_in_order
-from dudx.lab.run.metrics import percent
 from dudx.lab.run.settings import Settings
 from dudx.lab.sweep.sweep_run import outcome
 from reproduction.experiment import named

@@ -19,6 +19,7 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
+from dudx.errors import percent
 from dudx.lab import make_settings, problem
 from dudx.lab.run.trainer import Trainer
 
@@ -63,9 +64,7 @@ def main() -> None:
             whole = time.perf_counter() - start
         rest = whole - sum(spent.values())
         shares = [spent["network"], spent["sampling"], spent["optimizer"], rest]
-        table.add_row(
-            name, f"{1e3 * whole / options.epochs:.1f}", *(f"{100 * share / whole:.1f} %" for share in shares)
-        )
+        table.add_row(name, f"{1e3 * whole / options.epochs:.1f}", *(percent(share / whole) for share in shares))
     Console(width=110).print(table)
 
 

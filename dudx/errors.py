@@ -1,4 +1,4 @@
-"""Errors and warnings of the library, and the checks of arguments that raise them.
+"""Errors and warnings of the library, the checks of arguments that raise them, and formats for their sentences.
 
 Every error is one sentence that says what is wrong and what to do.
 """
@@ -8,11 +8,28 @@ from __future__ import annotations
 import math
 import numbers
 from collections.abc import Sequence
+from typing import TypeGuard
 
 
 def first_line(error: BaseException) -> str:
     """Return the first line of a message without its full stop, or the type of an error without message."""
     return (str(error).strip() or type(error).__name__).splitlines()[0].rstrip(".")
+
+
+def percent(share: float | None) -> str:
+    """Format a share in per cent, with two significant digits and all digits before the point; None is "-"."""
+    if share is None:
+        return "-"
+    value = 100 * share
+    if value > 1e6:
+        return "infinite" if math.isinf(value) else "over 10⁶ %"
+    return f"{value:.2g} %" if abs(value) < 10 else f"{value:.0f} %"
+
+
+def mean_percent(mean: float, deviation: float | None = None) -> str:
+    """Format a mean share ± its deviation in per cent, without the unit: two decimals, or two digits of the mean."""
+    digits = max(2, 1 - math.floor(math.log10(100 * mean))) if mean > 0 else 2
+    return f"{100 * mean:.{digits}f}" + ("" if deviation is None else f" ± {100 * deviation:.{digits}f}")
 
 
 class DudxError(Exception):
@@ -149,12 +166,12 @@ def positive_step(value: object, name: str = "step") -> float:
 
 def difference_accuracy(value: object, side: str = "central") -> int:
     """Check an order of accuracy: even for central stencils, any for one-sided ones."""
-    if isinstance(value, bool) or not isinstance(value, int) or value < 1 or (side == "central" and value % 2):
+    if not is_whole(value) or (side == "central" and value % 2):
         what = (
             "central difference must be an even number, 2" if side == "central" else "one-sided one a whole number, 1"
         )
         raise InputError(f"The accuracy of a {what} or more; got {value!r}.")
-    return value
+    return int(value)
 
 
 def one_of(value: object, allowed: Sequence[str], name: str) -> str:
@@ -164,8 +181,13 @@ def one_of(value: object, allowed: Sequence[str], name: str) -> str:
     return str(value)
 
 
+def is_whole(value: object, at_least: int = 1) -> TypeGuard[int]:
+    """Return True for an integer, of Python or NumPy and not a bool, that is not below a bound."""
+    return isinstance(value, numbers.Integral) and not isinstance(value, bool) and int(value) >= at_least
+
+
 def whole_number(value: object, name: str, at_least: int = 1) -> int:
     """Check that a value is a whole number of at least `at_least` and return it."""
-    if isinstance(value, bool) or not isinstance(value, numbers.Integral) or value < at_least:
+    if not is_whole(value, at_least):
         raise InputError(f"{name} must be a whole number, {at_least} or more; got {value!r}.")
     return int(value)

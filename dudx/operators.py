@@ -22,7 +22,7 @@ from torch import Generator, Tensor
 
 from dudx import errors
 from dudx.backend import tensor_checks
-from dudx.errors import InputError
+from dudx.errors import InputError, is_whole
 
 
 @dataclass(frozen=True)
@@ -221,7 +221,7 @@ def D(*axes: int) -> Operator:
         True
     """
     for axis in axes:
-        if isinstance(axis, bool) or not isinstance(axis, numbers.Integral) or axis < 0:
+        if not is_whole(axis, 0):
             raise InputError(f"D takes the numbers of input columns, 0 or more; got {axis!r}.")
     return Operator({Partial(tuple(sorted(int(axis) for axis in axes))): 1.0})
 

@@ -19,6 +19,7 @@ import torch
 from torch import Tensor, nn
 
 import dudx
+from dudx.errors import percent
 
 KAPPA, WAVES, SENSORS, FUNCTIONS, POINTS = 0.05, 3, 24, 40, 200
 
@@ -102,7 +103,7 @@ def main() -> None:
     torch.set_num_threads(1)
     start = time.process_time()
     network, error = solve(chosen.steps)
-    print(f"relative error {100 * error:.2f} % for 200 new functions, {time.process_time() - start:.0f} CPU s")
+    print(f"relative error {percent(error)} for 200 new functions, {time.process_time() - start:.0f} CPU s")
     picture(network, chosen.picture)
     print(f"picture: {chosen.picture}")
 

@@ -20,6 +20,7 @@ import torch
 from torch import Tensor, nn
 
 import dudx
+from dudx.errors import percent
 
 
 class Ball(nn.Module):
@@ -92,10 +93,10 @@ def main() -> None:
     exact_epochs = options.epochs if options.exact_epochs is None else options.exact_epochs
     for d in options.dimensions:
         error, milliseconds = solve(d, options.samples, options.epochs, options.batch)
-        print(f"d = {d}, {options.samples} axes: error {100 * error:.2f} %, {milliseconds:.1f} ms/epoch", flush=True)
+        print(f"d = {d}, {options.samples} axes: error {percent(error)}, {milliseconds:.1f} ms/epoch", flush=True)
         if exact_epochs:
             error, milliseconds = solve(d, None, exact_epochs, options.batch)
-            print(f"d = {d}, exact: error {100 * error:.2f} %, {milliseconds:.1f} ms/epoch", flush=True)
+            print(f"d = {d}, exact: error {percent(error)}, {milliseconds:.1f} ms/epoch", flush=True)
 
 
 if __name__ == "__main__":

@@ -15,6 +15,7 @@ import numpy as np
 import torch
 from torch import Generator
 
+from dudx.errors import percent
 from dudx.lab import Data, Interval, Problem, make_settings, reference, train
 
 DOMAIN = Interval(-1.0, 1.0) * Interval(0.0, 1.0)
@@ -51,8 +52,8 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as folder:
         result = train(settings, f"{folder}/run")
     found = float(np.exp(result["unknowns"]["log_nu"]))
-    print(f"viscosity {found:.5f}, true {TRUE_VISCOSITY:.5f}: off by {100 * abs(found / TRUE_VISCOSITY - 1):.1f} %")
-    print(f"solution: relative L2 {100 * result['l2_relative']:.2f} %")
+    print(f"viscosity {found:.5f}, true {TRUE_VISCOSITY:.5f}: off by {percent(abs(found / TRUE_VISCOSITY - 1))}")
+    print(f"solution: relative L2 {percent(result['l2_relative'])}")
 
 
 if __name__ == "__main__":

@@ -23,13 +23,12 @@ from typing import Annotated, Any
 
 import typer
 
-from dudx.errors import DudxError, InputError
+from dudx.errors import DudxError, InputError, percent
 from dudx.lab import file_formats
 from dudx.lab.cli import run_program
 from dudx.lab.cli.program import console, folder_option
 from dudx.lab.named_objects import said
 from dudx.lab.problems import Problem
-from dudx.lab.run.metrics import percent
 from dudx.lab.solving.solver import solve
 
 #: CPU minutes per problem and settings, by the name of a profile.

@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
+from dudx.errors import percent
 from reproduction.analysis.claims import VERDICTS, Claim, corrected
 from reproduction.analysis.statistics import LEVEL, SAME
 from reproduction.analysis.tables import Cell, Table, escaped
@@ -20,7 +21,7 @@ PAPER = (
 METHOD = [
     "Every verdict is computed from the results. Runs with the same seed start from the same network and use the same "
     "points with every engine. Engines are therefore compared seed by seed, by a paired t-test of the logarithms of "
-    f"their errors at the {100 * LEVEL:g} % level, corrected for the number of claims in a part by Holm's method.",
+    f"their errors at the {percent(LEVEL)} level, corrected for the number of claims in a part by Holm's method.",
     f"“As accurate as” held if the 95 % interval of the ratio excludes a factor of {SAME:g} and no difference is "
     "significant. It held in part if there is a significant difference, but a smaller one.",
     "“More accurate” held if the difference is significant and at least half the published one, in logarithms. It held "

@@ -22,6 +22,7 @@ from pathlib import Path
 import numpy as np
 from peers.environments import ROOT, python, reason_missing
 
+from dudx.errors import percent
 from dudx.lab import reference
 
 HERE = Path(__file__).parent
@@ -85,7 +86,7 @@ def show(seeds: int, out: Path) -> None:
         first += f" ({len(times)} of {len(curves)} seeds)" if times and len(times) < len(curves) else ""
         last = statistics.median(curve[-1][1] for curve in curves)
         spent = statistics.median(curve[-1][0] for curve in curves)
-        rows.append(f"| {way} | {lines(script) + 2 * len(options)} | {first} | {100 * last:.3g} % | {spent:.0f} |")
+        rows.append(f"| {way} | {lines(script) + 2 * len(options)} | {first} | {percent(last)} | {spent:.0f} |")
     print("\n".join(rows))
     (out / "table.md").write_text("\n".join(rows) + "\n", encoding="utf-8")
 

@@ -26,3 +26,16 @@ def mapped(value: Any, replace: Callable[[Any], Any]) -> Any:
         items = [mapped(item, replace) for item in value]
         return type(value)(*items) if hasattr(value, "_fields") else type(value)(items)
     return replace(value)
+
+
+def mapped_beside(value: Any, other: Any, replace: Callable[[Any, Any], Any]) -> Any:
+    """Return containers of the same structure as `value` with each leaf replaced, given the one of `other` beside it.
+
+    Where the structures differ, parts of `value` are kept, and what `other` lacks is None.
+    """
+    if type(value) is dict and type(other) is dict:
+        return {key: mapped_beside(item, other.get(key), replace) for key, item in value.items()}
+    if isinstance(value, tuple | list) and type(other) is type(value) and len(other) == len(value):
+        items = [mapped_beside(a, b, replace) for a, b in zip(value, other, strict=True)]
+        return type(value)(*items) if hasattr(value, "_fields") else type(value)(items)
+    return replace(value, other)

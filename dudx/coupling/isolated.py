@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from dudx.errors import InputError
+from dudx.errors import InputError, percent
 from dudx.network.batch_bound import Pointwise, identity, unbound
 from dudx.network.model_checks import Model
 from dudx.network.modules import type_name
@@ -101,5 +101,5 @@ class Isolated(Pointwise, ABC):
 
     def __repr__(self) -> str:
         of = "" if self.places is None else f"{self.samples} of "
-        about = f", about {100 * self.error:.2g} % left out" if self.error else ""
+        about = f", about {percent(self.error)} left out" if self.error else ""
         return f"<{type_name(self.model)} seen by {of}{len(self.context)} samples: {self.method}{about}>"

@@ -13,6 +13,7 @@ import torch
 from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode, resolve_name
 
+from dudx.backend.containers import mapped_beside
 from dudx.backend.differentiable_kernels import SlowAttention
 from dudx.network import model_checks
 from dudx.network.model_checks import Model
@@ -231,15 +232,13 @@ class _Watch(TorchFunctionMode):
 
 def _paired(function: Callable[[Tensor, Tensor], Tensor], now: Any, still: Any) -> Any:
     """Apply a function to each tensor and its counterpart at rest; tensors without one are kept."""
-    if isinstance(now, Tensor) and isinstance(still, Tensor):
-        alike = now.shape == still.shape and now.dtype == still.dtype and _readable(now)
-        return function(now, still) if alike else now
-    if isinstance(now, tuple | list) and type(still) is type(now) and len(still) == len(now):
-        parts = [_paired(function, a, b) for a, b in zip(now, still, strict=True)]
-        return type(now)(*parts) if hasattr(now, "_fields") else type(now)(parts)
-    if type(now) is dict and type(still) is dict:
-        return {key: _paired(function, value, still.get(key)) for key, value in now.items()}
-    return now
+    return mapped_beside(now, still, lambda a, b: function(a, b) if _alike(a, b) else a)
+
+
+def _alike(now: Any, still: Any) -> bool:
+    """Return True for two tensors of one kind whose values can be compared."""
+    tensors = isinstance(now, Tensor) and isinstance(still, Tensor)
+    return tensors and now.shape == still.shape and now.dtype == still.dtype and _readable(now)
 
 
 def _readable(tensor: Tensor) -> bool:

@@ -14,10 +14,10 @@ from torch import Tensor
 from dudx.backend import tensor_checks
 from dudx.coupling.mixing_detection import ROWS, MixingModule, mixing_modules, relative_change
 from dudx.diagnose.hazards import Hazard, hazards
-from dudx.diagnose.measured_errors import ErrorMeasurement, RelativeError, percent, reason
+from dudx.diagnose.measured_errors import ErrorMeasurement, RelativeError, reason
 from dudx.engines.request import request_of
 from dudx.engines.taylor.taylor_engine import Taylor
-from dudx.errors import DudxError, InputError, SlowRuleWarning, whole_number
+from dudx.errors import DudxError, InputError, SlowRuleWarning, percent, whole_number
 from dudx.network import model_checks
 from dudx.network.coupling_check import coupled
 from dudx.network.model_checks import Model

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
-from dudx.diagnose.measured_errors import nonzero, percent
+from dudx.diagnose.measured_errors import nonzero
 from dudx.engines.autodiff import AD, reverse_derivatives
 from dudx.engines.autograd_graph import fused_kernel
 from dudx.engines.crosscheck import Trial
@@ -20,7 +20,7 @@ from dudx.engines.interface import Engine
 from dudx.engines.per_sample import PerSampleAD
 from dudx.engines.request import request_of
 from dudx.engines.taylor.taylor_engine import Taylor
-from dudx.errors import DudxError, UnsupportedError
+from dudx.errors import DudxError, UnsupportedError, percent
 from dudx.network.function_monitor import FunctionMonitor, describe_kink
 from dudx.network.model_checks import Model
 from dudx.network.modules import modules_of

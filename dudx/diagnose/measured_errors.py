@@ -22,9 +22,6 @@ from dudx.network.modules import modules_of
 from dudx.network.random_numbers import PrivateRandomNumbers
 from dudx.operators import D, Laplacian, Operator
 
-#: Relative changes above this are reported as infinite: the reference value is zero to rounding.
-_INFINITE = 1e4
-
 
 @dataclass(frozen=True)
 class RelativeError:
@@ -43,13 +40,6 @@ class RelativeError:
 def reason(error: Exception) -> str:
     """Return the first statement of a message, without the advice that follows it."""
     return first_line(error).split(". ")[0].split("; ")[0].rstrip(".")
-
-
-def percent(value: float) -> str:
-    """Format a relative change as a percentage; one relative to zero, or to rounding, is "infinite"."""
-    if not value < _INFINITE:
-        return "infinite"
-    return f"{100 * value:.2g} %" if value < 1 else f"{100 * value:.0f} %"
 
 
 def nonzero(true: Tensor, ours: Tensor) -> Tensor:

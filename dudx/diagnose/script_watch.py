@@ -21,8 +21,8 @@ from torch import Tensor
 from torch.autograd.graph import GradientEdge
 
 from dudx.backend.fused_kernels import is_fused_norm
-from dudx.diagnose.measured_errors import nonzero, percent
-from dudx.errors import first_line, whole_number
+from dudx.diagnose.measured_errors import nonzero
+from dudx.errors import first_line, percent, whole_number
 
 _KINKED = ("Relu", "Threshold", "LeakyRelu", "Hardtanh", "Prelu", "RreluWithNoise", "Hardshrink", "Softshrink")
 #: Key of the metadata of a graph node under which the order of a derivative is stored.

@@ -16,13 +16,12 @@ from matplotlib.figure import Figure
 from matplotlib.mathtext import MathTextParser
 from matplotlib.tri import Triangulation
 
-from dudx.errors import InputError
+from dudx.errors import InputError, percent
 from dudx.lab import file_formats
 from dudx.lab.problems import Problem, problems
 from dudx.lab.problems import problem as problem_named
 from dudx.lab.problems.geometry import Cylinder, Domain
 from dudx.lab.run.folder import stored_settings
-from dudx.lab.run.metrics import percent
 from dudx.lab.run.records import METRICS, PREDICTION, SCORES, read_calibrations, read_metrics
 
 # Okabe and Ito's palette, distinguishable with every common form of colour blindness.

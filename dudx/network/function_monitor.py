@@ -12,6 +12,7 @@ from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 
 from dudx.backend.active_modes import transforms_active
+from dudx.backend.containers import flattened
 from dudx.backend.differentiable_kernels import called, is_jet
 from dudx.errors import UnsupportedError
 from dudx.network.model_checks import Model
@@ -105,7 +106,8 @@ class FunctionMonitor(TorchFunctionMode):
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         self._note(func, args)
         made = called(func, args, kwargs or {})
-        self._seen.update((id(value), value) for value in _tensors(made) if not value.requires_grad)
+        tensors = (leaf for leaf in flattened(made) if isinstance(leaf, Tensor))
+        self._seen.update((id(tensor), tensor) for tensor in tensors if not tensor.requires_grad)
         if func in _ASIDE:
             self._aside.append(made)
         elif isinstance(made, Tensor) and _loses_its_gradient(func, args, made):
@@ -143,14 +145,6 @@ class FunctionMonitor(TorchFunctionMode):
         """Return True if autograd does not record a write into a tensor."""
         unseen = written.requires_grad and not torch.is_grad_enabled()
         return unseen or any(written is tensor for tensor in self._aside)
-
-
-def _tensors(value: Any) -> Iterator[Tensor]:
-    if isinstance(value, Tensor):
-        yield value
-    elif isinstance(value, tuple | list):
-        for item in value:
-            yield from _tensors(item)
 
 
 def _loses_its_gradient(func: Any, args: Any, made: Tensor) -> bool:

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Literal, NamedTuple, get_args
 
+from dudx.errors import percent
 from reproduction.analysis.statistics import FIRST_SEEDS, LEVEL, SAME, TEST, Comparison, holm
 
 Verdict = Literal["held", "held in part", "did not hold", "undecided"]
@@ -227,7 +228,7 @@ def _differs(
     # No significant difference means nothing if one as large as claimed would not be significant either.
     excluded = found.excludes(claimed or (1 / SAME if below else SAME))
     size = f"a factor of {SAME:g}" if claimed is None else f"the published {claimed:.2g}×"
-    words = f"no difference at the {100 * LEVEL:g} % level; {size} is {'' if excluded else 'not '}excluded"
+    words = f"no difference at the {percent(LEVEL)} level; {size} is {'' if excluded else 'not '}excluded"
     return Judgement("did not hold" if excluded else "undecided", f"{evidence}: {words}", found.p)
 
 

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 
 import numpy as np
 
+from dudx.errors import percent
 from dudx.lab.run.engine_table import engine_label
 from reproduction.analysis.published import published
 from reproduction.analysis.statistics import (
@@ -44,7 +45,7 @@ def power_table(errors: Mapping[str, Seeds], problem: str, asked: int) -> Table:
             needed += ["over 1000" if count is None else str(count) for count in counts]
         available = len(errors.get(engine, {}).keys() & errors.get("ad", {}).keys())
         lines.append([*line, *needed, str(asked), str(available)])
-    columns = ["compared", "to detect", "spread", f"seeds at {100 * LEVEL:g} %", "corrected", "planned", "available"]
+    columns = ["compared", "to detect", "spread", f"seeds at {percent(LEVEL)}", "corrected", "planned", "available"]
     note = (
         f"Spread: one standard deviation of the ratio over the first {FIRST_SEEDS} seeds, as a factor. From it: the "
         f"seeds that detect the difference in {100 * POWER:g} of 100 repetitions, alone and among {_CLAIMS} claims."

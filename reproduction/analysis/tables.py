@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import csv
 import io
-import math
 import re
 import statistics
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
+
+from dudx.errors import mean_percent
 
 #: Relative error above which a training has collapsed: the network has hardly learned the solution.
 COLLAPSED = 0.5
@@ -92,16 +93,14 @@ def spread(values: Sequence[float], digits: int, factor: float = 1.0) -> str:
 
 def in_percent(shares: Sequence[float]) -> str:
     """Format mean ± standard deviation of shares in per cent, with two decimals or two significant digits."""
-    return spread(shares, _digits(statistics.fmean(shares)), 100) if shares else "-"
+    if not shares:
+        return "-"
+    return mean_percent(statistics.fmean(shares), statistics.stdev(shares) if len(shares) > 1 else None)
 
 
 def median(shares: Sequence[float]) -> str:
     """Format the median of shares in per cent, with two decimals or two significant digits."""
-    return f"{100 * (middle := statistics.median(shares)):.{_digits(middle)}f}" if shares else "-"
-
-
-def _digits(share: float) -> int:
-    return max(2, 1 - math.floor(math.log10(100 * share))) if share > 0 else 2
+    return mean_percent(statistics.median(shares)) if shares else "-"
 
 
 def as_published(value: Sequence[float] | float | None, digits: int) -> str:
@@ -118,12 +117,6 @@ def scientific(value: float | None) -> str:
     if value is None:
         return "-"
     return "0" if value == 0 else f"{value:.3g}" if 1e-2 <= abs(value) < 1e4 else f"{value:.1e}"
-
-
-def percent(share: float) -> str:
-    """Format a share in per cent, in two digits or more."""
-    value = 100 * share
-    return f"{value:.0f} %" if value >= 10 else f"{value:.2g} %"
 
 
 def times(value: float | None) -> str:

@@ -8,11 +8,12 @@ from typing import Any
 
 import numpy as np
 
+from dudx.errors import percent
 from reproduction.analysis import claims
 from reproduction.analysis.claims import Claim
 from reproduction.analysis.published import published
 from reproduction.analysis.statistics import Seeds, compare, over_seeds
-from reproduction.analysis.tables import Table, percent, scientific, times
+from reproduction.analysis.tables import Table, scientific, times
 from reproduction.experiment import Experiment, ExperimentResults
 from reproduction.measurements import laplacian_error
 from reproduction.measurements.step_cost import TITLES
@@ -83,7 +84,7 @@ def _claims(results: ExperimentResults) -> list[Claim]:
         known = len(shares) > 1 and bool((shares > 0).all())
         wrong = over_seeds(np.log(shares / WRONG)) if known else None
         off = f"off by {percent(float(np.median(shares)))} of the largest Laplacian; " if len(shares) else ""
-        words = f"{off}against {100 * WRONG:g} %, where wrong begins"
+        words = f"{off}against {percent(WRONG)}, where wrong begins"
         text = f"{title}: the derivative of the sum over samples is wrong"
         finding = claims.larger(wrong, "t-test of the logarithms")
         found.append(finding.claim(text, f"off by {theirs['batched_ad']:g}", words, wrong))

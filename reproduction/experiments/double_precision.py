@@ -5,8 +5,9 @@ from __future__ import annotations
 import statistics
 from typing import Any
 
+from dudx.errors import percent
 from reproduction.analysis.statistics import compare
-from reproduction.analysis.tables import Table, percent, times
+from reproduction.analysis.tables import Table, times
 from reproduction.experiment import Experiment, ExperimentResults, Measurement
 from reproduction.experiments import methods
 from reproduction.measurements import short_training

@@ -16,9 +16,10 @@ import torch
 from scipy import stats
 
 import dudx
+from dudx.errors import percent
 from dudx.lab import plots
 from reproduction.analysis.figures import plain_log
-from reproduction.analysis.tables import Table, percent
+from reproduction.analysis.tables import Table
 from reproduction.experiment import Experiment, ExperimentResults, Measurement
 from reproduction.measurements import short_training
 from reproduction.measurements.compared_methods import METHODS

@@ -11,9 +11,10 @@ from typing import Any
 import torch
 
 import dudx
+from dudx.errors import percent
 from dudx.lab import plots
 from dudx.lab.run.networks import MLP
-from reproduction.analysis.tables import Table, percent, scientific
+from reproduction.analysis.tables import Table, scientific
 from reproduction.experiment import Experiment, ExperimentResults, Measurement
 from reproduction.experiments import methods
 from reproduction.measurements import short_training

@@ -11,10 +11,11 @@ import numpy as np
 import torch
 
 import dudx
+from dudx.errors import percent
 from dudx.lab import plots
 from reproduction.analysis.figures import panels, plain_log
 from reproduction.analysis.statistics import compare
-from reproduction.analysis.tables import Cell, Table, percent, scientific
+from reproduction.analysis.tables import Cell, Table, scientific
 from reproduction.experiment import Experiment, ExperimentResults, Measurement
 from reproduction.measurements import short_training
 from reproduction.measurements.compared_methods import METHODS, NOTE, ComparedMethod

@@ -15,10 +15,11 @@ import numpy as np
 import torch
 from scipy import stats
 
+from dudx.errors import percent
 from dudx.lab import plots
 from reproduction.analysis.figures import engine_style, plain_log
 from reproduction.analysis.statistics import compare
-from reproduction.analysis.tables import COLLAPSED, Table, percent
+from reproduction.analysis.tables import COLLAPSED, Table
 from reproduction.experiment import Experiment, ExperimentResults, Measurement
 from reproduction.experiments import methods
 from reproduction.measurements import short_training

@@ -7,10 +7,11 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from dudx.errors import percent
 from dudx.lab.run.engine_table import engine_label, in_table_order
 from reproduction.analysis import error_curves, run_rows
 from reproduction.analysis.figures import engine_style, panels, plain_log
-from reproduction.analysis.tables import Table, percent
+from reproduction.analysis.tables import Table
 from reproduction.experiment import Experiment, ExperimentResults
 from reproduction.experiments import accuracy, table_summary
 

@@ -260,7 +260,7 @@ def test_heat_is_even_and_cold_at_first() -> None:
         (lambda: Features(), "at least one feature"),
         (lambda: Features(Coordinates(0), at=torch.zeros(4, 2)), "is constant"),
         (lambda: Coordinates([]), "numbers of columns"),
-        (lambda: EvenFeatures(0, length=0), "length of a feature is a positive number"),
+        (lambda: EvenFeatures(0, length=0), "length of a feature must be positive"),
         (lambda: PeriodicFeatures(0, 1.0, harmonics=0), "1 or more"),
         (lambda: FourierFeatures(0, waves=0), "1 or more"),
         (lambda: LogDistance([[FlatWall(0, 1.0, 1)]]), "must be Round"),

@@ -305,7 +305,7 @@ FAULTS = {
     "cylinder in a union": (lambda: Union(ANY * Interval(0, 1)), "Only shapes in space"),  # pyright: ignore
     "time": (lambda: ANY * ANY, "Interval of time"),  # pyright: ignore
     "columns": (lambda: ANY.contains(torch.zeros(3, 3)), r"shape \(N, 2\)"),
-    "count": (lambda: ANY.sample(0), "positive integer"),
+    "count": (lambda: ANY.sample(0), "number of points must be a whole number, 1 or more"),
     "half": (lambda: ANY.sample(4, dtype=torch.float16), "float32 or float64"),
     "empty": (lambda: (ANY - Box((-1, -1), (2, 2))).sample(4), "seems to be empty"),
     "empty sobol": (lambda: (ANY - Box((-1, -1), (2, 2))).sobol(4), "seems to be empty"),

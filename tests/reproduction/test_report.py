@@ -7,9 +7,10 @@ from dataclasses import replace
 
 from made_up_data import EXPERIMENTS, JITTER, cost_rows, errors, results, run_rows
 
+from dudx.errors import percent
 from reproduction import report
 from reproduction.analysis.claims import Claim, Ratio
-from reproduction.analysis.tables import Cell, Table, counted, percent, scientific, spread, times
+from reproduction.analysis.tables import Cell, Table, counted, scientific, spread, times
 from reproduction.experiment import Experiment, ExperimentResults
 
 # -- tables ------------------------------------------------------------------------------------------------------------

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import copy
 import math
-import numbers
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -112,9 +111,9 @@ def find_eps(
     model = model_checks.model(model, x)
     if x.is_meta:
         raise InputError("The meta device holds no values, so no step can be calibrated; use real points.")
-    if not _is_whole(order) or order not in range(1, HIGHEST_ORDER + 1):
+    if not errors.is_whole(order) or order > HIGHEST_ORDER:
         raise InputError(f"A step can be calibrated for derivative orders 1 to {HIGHEST_ORDER}; got {order!r}.")
-    if not _is_whole(candidates) or candidates < 3:
+    if not errors.is_whole(candidates, 3):
         raise InputError(f"The search needs at least 3 candidates; got {candidates!r}.")
     errors.one_of(side, tuple(SIDES), "side")
     errors.difference_accuracy(accuracy, side)
@@ -154,10 +153,6 @@ def deep_inside(
             f"{low:.1e}: calibrate with points further from the boundary, or give the steps."
         )
     return x[chosen], {**search, "largest": min(top, room)}
-
-
-def _is_whole(value: object) -> bool:
-    return isinstance(value, numbers.Integral) and not isinstance(value, bool)
 
 
 def _axes(axes: object, x: Tensor) -> list[int]:

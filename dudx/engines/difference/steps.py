@@ -49,7 +49,7 @@ def step_by_order(steps: object, name: str) -> ByOrder[float | tuple[float, ...]
     if not isinstance(steps, Mapping) or not steps:
         raise InputError(f"{name} takes a step for each derivative order, steps={{1: 1e-2, 2: 5e-2}}; got {steps!r}.")
     for order in steps:
-        if isinstance(order, bool) or not isinstance(order, int) or order < 1:
+        if not errors.is_whole(order):
             raise InputError(f"The keys of {name}'s steps are derivative orders, 1 or more; got {order!r}.")
     return ByOrder({order: as_step(step) for order, step in steps.items()})
 

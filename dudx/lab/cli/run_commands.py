@@ -9,7 +9,7 @@ from typing import Annotated, Any
 import typer
 from rich.table import Table as ScreenTable
 
-from dudx.errors import InputError
+from dudx.errors import InputError, percent
 from dudx.lab.cli.options import with_settings
 from dudx.lab.cli.program import (
     SOLVE,
@@ -64,13 +64,11 @@ def train(
 
 
 def _show_result(result: dict[str, Any], out: Path, pictures: list[Path]) -> None:
-    from dudx.lab.run.metrics import percent
-
     table = ScreenTable(title=f"{result['problem']} with {result['engine']}, {result['status']}", show_header=False)
     for key, value in (
         ("relative L2", percent(result["l2_relative"])),
         *([("estimated", _estimated(result["estimate"]))] if "estimate" in result else []),
-        ("SMAPE", "-" if result["smape"] is None else f"{result['smape']:.2f} %"),
+        ("SMAPE", percent(None if result["smape"] is None else result["smape"] / 100)),
         ("max error", "-" if result["max_error"] is None else f"{result['max_error']:.2g}"),
         ("epochs", str(result["epochs"])),
         *([("stopped", _STOPPED[result["stopped"]])] if result.get("stopped", "epochs") != "epochs" else []),
@@ -85,8 +83,6 @@ def _show_result(result: dict[str, Any], out: Path, pictures: list[Path]) -> Non
 
 
 def _estimated(found: dict[str, Any] | None) -> str:
-    from dudx.lab.run.metrics import percent
-
     return "not available for coupled networks" if found is None else percent(found["relative_l2"])
 
 

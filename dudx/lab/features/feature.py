@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor, nn
 
-from dudx.errors import InputError
+from dudx.errors import InputError, is_whole, positive_step
 
 
 class Feature(nn.Module):
@@ -57,7 +57,7 @@ class Features(nn.Module):
 def axes_given(axes: int | Sequence[int]) -> list[int]:
     """One or several axes as a list."""
     found = [axes] if isinstance(axes, int) else list(axes)
-    if not found or any(isinstance(axis, bool) or not isinstance(axis, int) or axis < 0 for axis in found):
+    if not found or not all(is_whole(axis, 0) for axis in found):
         raise InputError(f"Axes are numbers of columns, 0 or more, at least one of them; got {axes!r}.")
     return found
 
@@ -69,6 +69,4 @@ def column(x: Tensor, axis: int) -> Tensor:
 
 def positive(number: float, name: str) -> float:
     """Return a positive number such as a length; raise `InputError` for anything else."""
-    if isinstance(number, bool) or not isinstance(number, int | float) or not 0 < number < float("inf"):
-        raise InputError(f"The {name} of a feature is a positive number; got {number!r}.")
-    return float(number)
+    return positive_step(number, f"{name} of a feature")

@@ -5,13 +5,12 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from numbers import Integral
 from typing import NamedTuple, Protocol
 
 import torch
 from torch import Generator, Tensor
 
-from dudx.errors import InputError
+from dudx.errors import InputError, whole_number
 from dudx.lab.problems.surfaces import Circle, Face, Numbers, Surface, columns_of, rows_located, rows_touched
 
 __all__ = ["BoundarySample", "Circle", "Face", "Numbers", "Piece", "Surface", "sample_pieces"]
@@ -157,8 +156,7 @@ def _table(surfaces: Sequence[Surface], like: Tensor) -> Sequence[Tensor] | None
 
 def exactly(n: int, share: float, draw: Callable[[int], tuple[Tensor, ...]]) -> tuple[Tensor, ...]:
     """Call `draw`, which rejects some candidates, until there are exactly `n` rows; `share` is the expected yield."""
-    if isinstance(n, bool) or not isinstance(n, Integral) or n < 1:
-        raise InputError(f"The number of points must be a positive integer; got {n!r}.")
+    whole_number(n, "The number of points")
     found, count, drawn = [], 0, 0
     while count < n:
         if count == 0 and drawn >= _PATIENCE:

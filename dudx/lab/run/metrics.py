@@ -36,10 +36,3 @@ def scores(prediction: np.ndarray, reference: np.ndarray) -> dict[str, float]:
         "smape": smape(prediction, reference),
         "max_error": max_error(prediction, reference),
     }
-
-
-def percent(share: float | None) -> str:
-    """Format a relative error: two decimals, or two digits if it is smaller than they show; "-" for None."""
-    if share is None:
-        return "-"
-    return f"{100 * share:.2f} %" if share >= 1e-3 else f"{100 * share:.2g} %"

@@ -9,11 +9,11 @@ from typing import Any
 import numpy as np
 from torch import Tensor, nn
 
+from dudx.errors import percent
 from dudx.lab import file_formats
 from dudx.lab.atomic_files import digest, seal, sealed
 from dudx.lab.run import loggers
 from dudx.lab.run.checkpoint import FILE as CHECKPOINT
-from dudx.lab.run.metrics import percent
 from dudx.lab.run.phases import StepReport
 from dudx.lab.run.settings import Settings
 

@@ -15,10 +15,9 @@ from matplotlib.animation import FuncAnimation
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 
-from dudx.errors import InputError
+from dudx.errors import InputError, percent
 from dudx.lab import file_formats
 from dudx.lab.plots import FIELD_MAP, STYLE, training_panels
-from dudx.lab.run.metrics import percent
 from dudx.lab.solving.grids import Solved, grid
 from dudx.lab.solving.solution_pictures import picture, show
 

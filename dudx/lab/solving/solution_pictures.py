@@ -11,9 +11,9 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
+from dudx.errors import percent
 from dudx.lab import file_formats
 from dudx.lab.plots import COLOURS, ERROR_MAP, FIELD_MAP, STYLE, check_picture
-from dudx.lab.run.metrics import percent
 from dudx.lab.solving.grids import Grid, Solved, grid, inside_domain
 from dudx.lab.solving.values import reference_values
 

@@ -11,10 +11,9 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from dudx.errors import InputError, ModelError
+from dudx.errors import InputError, ModelError, percent
 from dudx.lab.problems import Problem
 from dudx.lab.run.interruption import stop_request
-from dudx.lab.run.metrics import percent
 from dudx.lab.run.records import read_metrics
 from dudx.lab.run.settings import Settings, make_settings
 from dudx.lab.run.training import run_in_folder

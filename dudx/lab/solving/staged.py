@@ -14,13 +14,13 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from dudx.errors import percent
 from dudx.lab.problems import Problem
 from dudx.lab.run.checkpoint import Checkpoint
 from dudx.lab.run.engine_table import step_text
 from dudx.lab.run.error_estimate import Estimate
 from dudx.lab.run.evaluation import reference_arrays, scored
 from dudx.lab.run.loop import Loop
-from dudx.lab.run.metrics import percent
 from dudx.lab.run.phases import DivergedError
 from dudx.lab.run.settings import Settings
 from dudx.lab.run.stopping import Stopping

@@ -10,7 +10,7 @@ from rich.console import Console
 from rich.markup import escape
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
-from dudx.lab.run.metrics import percent
+from dudx.errors import percent
 from dudx.lab.sweep.sweep_run import Outcome
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import csv
-import math
 import statistics
 from collections import Counter
 from collections.abc import Sequence
@@ -14,9 +13,8 @@ from typing import Any
 from rich.table import Column
 from rich.table import Table as ScreenTable
 
-from dudx.errors import InputError
+from dudx.errors import InputError, mean_percent, percent
 from dudx.lab import file_formats
-from dudx.lab.run.metrics import percent
 from dudx.lab.sweep.sweep_run import Outcome
 
 _MOST_SEEDS = 10_000
@@ -79,9 +77,7 @@ def _error(group: Group) -> str:
         return "-"
     if group.deviation is None:
         return percent(group.mean)
-    # As many decimals as the mean needs: errors of second-order training are thousandths of a per cent.
-    decimals = max(2, 1 - math.floor(math.log10(100 * group.mean))) if group.mean > 0 else 2
-    return f"{100 * group.mean:.{decimals}f} ± {100 * group.deviation:.{decimals}f} %"
+    return f"{mean_percent(group.mean, group.deviation)} %"
 
 
 def write_csv(path: Path, outcomes: Sequence[Outcome]) -> None:
