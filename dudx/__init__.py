@@ -25,7 +25,7 @@ from dudx.evaluate import backward, evaluate, suggested_chunk
 from dudx.network.coupling_check import coupled
 from dudx.network.ensemble import ensemble
 from dudx.network.with_data import given
-from dudx.operators import Along, D, Laplacian, Second, random_laplacian
+from dudx.operators import Along, D, Laplacian, Second
 from dudx.residual.residual_function import Residual
 from dudx.residual.vector_calculus import advection, curl, div, grad
 
@@ -66,7 +66,6 @@ __all__ = [
     "keep_freed_memory",
     "mixing_rule",
     "optim",
-    "random_laplacian",
     "recommend",
     "running_statistics",
     "suggested_chunk",

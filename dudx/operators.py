@@ -18,7 +18,7 @@ from types import MappingProxyType
 from typing import Any, ClassVar, cast
 
 import torch
-from torch import Generator, Tensor
+from torch import Tensor
 
 from dudx import errors
 from dudx.backend import tensor_checks
@@ -297,47 +297,3 @@ def Second(a: Any) -> Operator:
                 terms[Directional(len(vectors), 2)] = sign
                 vectors.append(size[:, k : k + 1] * axes[:, :, k])
     return Operator(terms, tuple(vectors))
-
-
-def random_laplacian(x: Tensor, samples: int = 1, kind: str = "axes", generator: Generator | None = None) -> Operator:
-    """An operator whose expected value is the Laplacian: the mean of second derivatives along random vectors.
-
-    Each point has vectors of its own. With E[v vᵀ] = 1 the second derivative along v is the Laplacian on average.
-
-    Args:
-        x: the points at which it will be evaluated, (B, d).
-        samples: how many vectors a point has.
-        kind: "axes" draws different axes, scaled by √d: no variance where all ∂²u/∂x_k² are equal, none at all for
-            samples = d. "dense" draws vectors of ±1 (Hutchinson): no variance where the Hessian is diagonal.
-        generator: makes the draws repeatable.
-
-    Example:
-        >>> x = torch.rand(10, 100)
-        >>> estimate = dudx.random_laplacian(x, samples=8)
-        >>> value = dudx.evaluate(lambda x: (x**2).sum(1, keepdim=True), x, estimate, dudx.Taylor())
-        >>> torch.allclose(value, torch.full_like(value, 200.0))  # exact here: the same along every axis
-        True
-    """
-    x = tensor_checks.points(x)
-    errors.one_of(kind, ("axes", "dense"), "kind")
-    count, dimensions = x.shape
-    errors.whole_number(samples, "samples")
-    if kind == "axes" and samples > dimensions:
-        raise InputError(f"There are only {dimensions} different axes to draw; got samples = {samples}.")
-    if kind == "dense":
-        device = x.device if generator is None else generator.device
-        signs = torch.randint(0, 2, (samples, count, dimensions), generator=generator, device=device)
-        vectors = (2 * signs - 1).to(x)
-    else:
-        chosen = different_numbers(x, samples, dimensions, generator)
-        vectors = torch.nn.functional.one_hot(chosen, dimensions).to(x) * dimensions**0.5
-    return Operator({Directional(k, 2): 1 / samples for k in range(samples)}, tuple(vectors.unbind()))
-
-
-def different_numbers(x: Tensor, samples: int, count: int, generator: Generator | None) -> Tensor:
-    """For each point random numbers below `count`, each without repetition, (samples, B)."""
-    device = x.device if generator is None else generator.device
-    # The largest of independent random keys stand at random places. A seed that the points were drawn with too gives
-    # the same keys: moved, they are those of other coordinates.
-    keys = torch.rand(len(x), count, generator=generator, device=device).roll((1, 1), (0, 1))
-    return keys.topk(samples, dim=1).indices.T.to(x.device)

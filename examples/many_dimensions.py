@@ -5,8 +5,8 @@
 The equation is Δu = f in the unit ball with u = 0 on the sphere. The solution u = (1 - |x|²) sin(w·x) is known, so the
 error can be computed. The network is multiplied by 1 - |x|², so there is no boundary condition to learn.
 
-`Taylor` propagates d + 2 streams for the exact Laplacian. The estimate takes second derivatives along a few random
-axes, which are drawn again per point and step: 2 rows per axis, for any d. The expected square of an estimate is too
+`Taylor` propagates d + 2 streams for the exact Laplacian. `STDE` takes second derivatives along a few random axes,
+which are drawn again per point and step: 2 rows per axis, for any d. The expected square of an estimate is too
 large by its variance, so the loss is the product of two independent estimates.
 """
 
@@ -59,17 +59,14 @@ def solve(dimensions: int, samples: int | None, epochs: int, batch: int) -> tupl
     schedule = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, epochs)
     names = tuple(f"x{i}" for i in range(dimensions))
 
-    def equation(u: Any, f: Tensor) -> Any:
-        laplacian = u.laplacian() if samples is None else u.random_laplacian(samples, generator=draws)
-        return (laplacian - f) / dimensions
-
-    residual: Any = dudx.Residual(equation, inputs=names, data=("f",))
+    residual: Any = dudx.Residual(lambda u, f: (u.laplacian() - f) / dimensions, inputs=names, data=("f",))
+    engine = dudx.Taylor() if samples is None else dudx.STDE(samples, generator=draws)
     start = time.perf_counter()
     for _ in range(epochs):
         x = points(batch, dimensions, draws)
         _, f = solution(x, w)
-        first = residual(model, x, dudx.Taylor(), f=f)
-        second = first if samples is None else residual(model, x, dudx.Taylor(), f=f)
+        first = residual(model, x, engine, f=f)
+        second = first if samples is None else residual(model, x, engine, f=f)
         optimizer.zero_grad()
         (first * second).mean().backward()
         optimizer.step()

@@ -28,7 +28,7 @@ from dudx.engines.request import Request, request_of
 from dudx.engines.taylor.taylor_engine import Taylor
 from dudx.errors import InputError, whole_number
 from dudx.network.model_checks import Model
-from dudx.operators import Directional, Operator, Partial, Term, different_numbers
+from dudx.operators import Directional, Operator, Partial, Term
 
 #: How often each of the different axes of a partial derivative occurs, from the most frequent.
 Pattern = tuple[int, ...]
@@ -130,7 +130,7 @@ class STDE(Counted, Planned, Stepped):
             if first or x.is_meta:
                 chosen = torch.arange(self.samples, device=x.device).unsqueeze(1).expand(-1, len(x))
             else:
-                chosen = different_numbers(x, self.samples, len(axes), self.generator)
+                chosen = _different_numbers(x, self.samples, len(axes), self.generator)
             table = torch.tensor(axes, device=x.device)[chosen]  # (samples, B, different axes)
             scale = coefficient * len(axes)
             strata.append(([_sample(pattern, places, scale, x, vectors) for places in table], len(axes)))
@@ -152,6 +152,15 @@ class _Drawn:
             for sample in samples:
                 total |= {term: c / len(samples) for term, c in sample.terms.items()}
         return Operator(total)
+
+
+def _different_numbers(x: Tensor, samples: int, count: int, generator: Generator | None) -> Tensor:
+    """For each point random numbers below `count`, each without repetition, (samples, B)."""
+    device = x.device if generator is None else generator.device
+    # The largest of independent random keys stand at random places. A seed that the points were drawn with too gives
+    # the same keys: moved, they are those of other coordinates.
+    keys = torch.rand(len(x), count, generator=generator, device=device).roll((1, 1), (0, 1))
+    return keys.topk(samples, dim=1).indices.T.to(x.device)
 
 
 def terms_by_pattern(operator: Operator) -> Mapping[tuple[float, Pattern], list[tuple[int, ...]]]:

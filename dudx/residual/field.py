@@ -13,10 +13,10 @@ from typing import Any
 
 import numpy as np
 import torch
-from torch import Generator, Tensor
+from torch import Tensor
 
 from dudx.errors import InputError
-from dudx.operators import Along, D, Laplacian, Operator, Partial, Second, random_laplacian
+from dudx.operators import Along, D, Laplacian, Operator, Partial, Second
 from dudx.residual.chain_rule import Constant, Coordinate, RecordedCall, Sources, differentiated
 from dudx.residual.derivative_names import axes_named
 from dudx.residual.field_operators import FieldOperators, refuse_if_written, tensors_of, writes
@@ -62,10 +62,6 @@ class Field(FieldOperators, Integrals, Upwinding):
     def laplacian(self, *names: str) -> Field:
         """The sum of second derivatives along the named inputs, or along all of them."""
         return self._differentiated(Laplacian([self._axis(name) for name in names] if names else None))
-
-    def random_laplacian(self, samples: int = 1, kind: str = "axes", generator: Generator | None = None) -> Field:
-        """An unbiased estimate of the Laplacian from random directions; see `dudx.random_laplacian`."""
-        return self._differentiated(self._values.drawn(lambda x: random_laplacian(x, samples, kind, generator)))
 
     def along(self, v: Any, order: int = 1) -> Field:
         """The derivative along a vector given at each point, a (B, d) tensor such as the normals."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Protocol
 
 import torch
@@ -40,8 +40,6 @@ class Values(Protocol):
 
     def in_slots(self, operator: Operator) -> Operator: ...
 
-    def drawn(self, draw: Callable[[Tensor], Operator]) -> Operator: ...
-
 
 class Recorder(NonlocalRecorder):
     """Return placeholders for a field's numbers and record which operators are asked for."""
@@ -66,9 +64,6 @@ class Recorder(NonlocalRecorder):
         terms = ((term, c) for term, c in taken.terms.items() if isinstance(term, Directional))
         self._directional.append(tuple((term.slot, term.order, c) for term, c in terms))
         return taken
-
-    def drawn(self, draw: Callable[[Tensor], Operator]) -> Operator:
-        return self.in_slots(draw(self.like))
 
     def request(self, data: Mapping[str, Tensor]) -> RecordedRequest:
         """The recorded request."""
@@ -151,7 +146,10 @@ class Replay(NonlocalReplay):
 
     def in_slots(self, operator: Operator) -> Operator:
         """The recorded operator, after a check of its vectors; computed vectors are compared by their values."""
-        recorded = self._next_directional()
+        number = self._directional
+        if number >= len(self._request.directional):
+            raise ChangedRequestError
+        self._directional, recorded = number + 1, self._request.directional[number]
         if len(operator.terms) != len(recorded):
             raise ChangedRequestError
         for (term, coefficient), (slot, order, known) in zip(operator.terms.items(), recorded, strict=True):
@@ -162,19 +160,4 @@ class Replay(NonlocalReplay):
                 one, another = operator.vectors[term.slot], self._request.for_engine.vectors[slot]
                 if one is not another and not torch.equal(one, another):  # which cannot be known inside of vmap
                     raise ChangedRequestError
-        return _operator(recorded)
-
-    def drawn(self, draw: Callable[[Tensor], Operator]) -> Operator:
-        """The operator that was drawn while recording."""
-        return _operator(self._next_directional())
-
-    def _next_directional(self) -> DirectionalTerms:
-        number = self._directional
-        if number >= len(self._request.directional):
-            raise ChangedRequestError
-        self._directional = number + 1
-        return self._request.directional[number]
-
-
-def _operator(terms: DirectionalTerms) -> Operator:
-    return Operator({Directional(slot, order): coefficient for slot, order, coefficient in terms})
+        return Operator({Directional(slot, order): coefficient for slot, order, coefficient in recorded})

@@ -24,8 +24,8 @@ class RecordedRequest:
         directional: the operators along vectors in the order of the function.
         inputs: the names of the inputs; their number expands open Laplacians.
         for_engine: the distinct operators, and the vectors of this call by slot.
-        names: the names of the data that the vectors are, by slot; None if a vector was computed or drawn, so that
-            the next call has others.
+        names: the names of the data that the vectors are, by slot; None if a vector was computed, so that the next
+            call has others.
         nonlocal_terms: True if the function evaluates the network at other points too.
         places: for each expression, the (output, operator) pairs whose sum it is.
         shapes: the expressions in plain values.
@@ -42,7 +42,7 @@ class RecordedRequest:
 
     @property
     def repeatable(self) -> bool:
-        """True if the next call can use this request: no vector is drawn or computed by the function."""
+        """True if the next call can use this request: no vector is computed by the function."""
         return self.names is not None
 
     def orders(self, outputs: Sequence[str]) -> dict[str, dict[str, int]]:

@@ -43,7 +43,7 @@ class RequestCache:
             raise InputError(
                 "The residual asked for other derivatives when it was called again, so it is not known which to "
                 "compute: it must not branch on values, count its calls or draw random numbers; use torch.where "
-                "instead of if, and random_laplacian for random operators."
+                "instead of if, and the engine dudx.STDE() for operators of which a few terms are drawn."
             ) from None
 
     def _known(self, x: Tensor, data: Mapping[str, Tensor]) -> RecordedRequest | None:

@@ -10,7 +10,7 @@ import torch
 from helpers import SMOOTH, Function, Sine, mlp, parameter_gradients, points
 from operator_cases import vectors
 
-from dudx import AD, FD, STDE, Along, D, Laplacian, Residual, Taylor, evaluate, random_laplacian
+from dudx import AD, FD, STDE, Along, D, Laplacian, Residual, Taylor, evaluate
 from dudx.engines.stochastic_taylor import polarisation
 from dudx.errors import InputError, UnsupportedError
 
@@ -58,16 +58,12 @@ def test_the_estimate_of_any_operator_is_unbiased_and_knows_its_error(operator, 
     assert errors.square().mean().sqrt().item() == pytest.approx(draws.std().item(), rel=0.15)
 
 
-@pytest.mark.parametrize("own", [True, False], ids=["STDE", "random_laplacian"])
-def test_the_seed_of_the_points_may_be_that_of_the_draws(own):
+def test_the_seed_of_the_points_may_be_that_of_the_draws():
     """With equal seeds the sampled axes must not correlate with the coordinates of the points."""
     x = torch.rand(400, 50, generator=torch.Generator().manual_seed(0), dtype=torch.float32).double()
     generator = torch.Generator().manual_seed(0)
     cubes = lambda x: (x**3).sum(1, keepdim=True) / 6  # noqa: E731  (whose second derivatives are the coordinates)
-    if own:
-        value = evaluate(cubes, x, Laplacian(), STDE(4, generator=generator))
-    else:
-        value = evaluate(cubes, x, random_laplacian(x, 4, generator=generator), Taylor())
+    value = evaluate(cubes, x, Laplacian(), STDE(4, generator=generator))
     error = value - x.sum(1, keepdim=True)
     assert error.mean().abs() < 4 * error.std() / len(x) ** 0.5
 
@@ -101,6 +97,34 @@ def test_each_call_draws_anew_and_slices_are_sized_without_drawing():
     assert engine.rows(x, residual.operators(x)).at_once < 20  # and not a hundred
     assert torch.equal(engine.generator.get_state(), before)
     assert pickle.loads(pickle.dumps(STDE(4))) == STDE(4)
+
+
+@pytest.mark.usefixtures("only_traced")
+@pytest.mark.parametrize("compile", [False, True])
+def test_the_mean_of_residuals_is_the_exact_one(compile):
+    names = [f"x{i}" for i in range(20)]
+    model, x = mlp(20), points(30, 20)
+    residual = Residual(lambda u: u.laplacian() - torch.sin(u), names, compile=compile)
+    first, second = (residual(model, x, STDE(4)) for _ in range(2))
+    assert (residual.compile_seconds > 0) == compile
+    assert not torch.equal(first, second)
+    mean = torch.stack([residual(model, x, STDE(4)) for _ in range(200)]).mean(0)
+    exact = residual(model, x, Taylor())
+    assert (mean - exact).abs().mean() < 0.25 * (first - exact).abs().mean()
+
+
+def test_a_generator_makes_the_draws_repeatable():
+    model, x = mlp(7), points(9, 7)
+    first, again, other = (
+        evaluate(model, x, Laplacian(), STDE(2, generator=torch.Generator().manual_seed(seed))) for seed in (1, 1, 2)
+    )
+    assert torch.equal(first, again)
+    assert not torch.equal(first, other)
+
+
+def test_the_cost_does_not_grow_with_the_dimension():
+    for inner, rows in ((FD(1e-3), 7), (Taylor(), 5)):
+        assert {STDE(3, inner).rows(points(8, d), Laplacian()).at_once for d in (10, 1000)} == {rows}
 
 
 @pytest.mark.parametrize(

@@ -26,7 +26,6 @@ UNSET: dict[str, Engine] = {
 HEAT = Residual(lambda u: u.t - u.xx, ("x", "t"))
 COMPILED = HEAT.compiled()
 UPWIND = Residual(lambda u: u * u.upwind("x", by=u) - u.xx, ("x", "t"))
-RANDOM = Residual(lambda u: u.t - u.random_laplacian(), ("x", "t"))
 
 #: Ways to ask for derivatives, all of which need a second one along x.
 WAYS: dict[str, Callable[[Any, torch.Tensor, Engine], object]] = {
@@ -38,7 +37,6 @@ WAYS: dict[str, Callable[[Any, torch.Tensor, Engine], object]] = {
     "compiled loss": lambda model, x, engine: COMPILED.loss(model, x, engine),
     "jacobian": lambda model, x, engine: HEAT.jacobian(model, x, engine),
     "upwind": lambda model, x, engine: UPWIND(model, x, engine),
-    "random operator": lambda model, x, engine: RANDOM(model, x, engine),
     "slices": lambda model, x, engine: dudx.backward(lambda part: HEAT.loss(model, part, engine), x, chunk=4),
 }
 

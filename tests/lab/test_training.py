@@ -178,11 +178,11 @@ def test_a_run_killed_before_its_first_checkpoint_begins_again(tmp_path: Path, m
         assert train(settings, folder, resume=resume)["status"] == "finished"
 
 
-def test_a_run_that_draws_directions_at_random_resumes_bit_for_bit(
+def test_a_run_whose_equation_draws_random_numbers_resumes_bit_for_bit(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.syspath_prepend(str(Path(__file__).parents[1] / "support"))
-    settings = make_settings("mischief:random_directions", "smoke", engine="taylor", epochs=20, checkpoint_every=10)
+    settings = make_settings("mischief:random_factor", "smoke", engine="taylor", epochs=20, checkpoint_every=10)
     train(settings, tmp_path / "whole")
     with monkeypatch.context() as patch:
         patch.setattr(Trainer, "epochs", property(lambda self: 10, lambda self, value: None), raising=False)

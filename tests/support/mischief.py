@@ -13,6 +13,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import torch
+
 import dudx
 from dudx.lab.problems import Problem, problem
 
@@ -36,10 +38,11 @@ def slow() -> Problem:
     return _burgers(lambda: None if _forgiven() else time.sleep(0.1), every=1)
 
 
-def random_directions() -> Problem:
-    """Asks the global generator for the directions of its Laplacian."""
+def random_factor() -> Problem:
+    """Asks the global generator for a factor of its equation."""
     found = problem("poisson")
-    return dataclasses.replace(found, residual=dudx.Residual(lambda u: u.random_laplacian(), inputs=found.inputs))
+    equation = dudx.Residual(lambda u: (1 + torch.rand(())) * u.laplacian(), inputs=found.inputs)
+    return dataclasses.replace(found, residual=equation)
 
 
 def _burgers(deed: Callable[[], None], every: int = DRAWS) -> Problem:

@@ -163,9 +163,7 @@ def _values_at(field: Any, rows: Tensor) -> Tensor:
         raise InputError("There is no network's output in this expression, so that it can be integrated by hand.")
     for term in (term for operator in field._linear.operators.values() for term in operator.terms):
         if isinstance(term, Directional):
-            raise InputError(
-                "Derivatives along vectors, given or drawn, are known at the points alone; use u.x, u.y, …"
-            )
+            raise InputError("Derivatives along vectors are known at the points alone; use u.x, u.y, …")
     values = field._values.at(field._linear, rows)
     return values + field._computed if field._computed else values
 
