@@ -127,14 +127,14 @@ def _row(name: str, folder: Path, out: Path, minutes: float, settings: dict[str,
         if true := getattr(apart, "UNKNOWNS", None):
             row["unknowns_errors"] = {key: abs(row["unknowns"][key] / value - 1) for key, value in true.items()}
         solution.plot(out / f"{name}.png", reference if callable(reference) else None)
-        _reduce_colours(out / f"{name}.png")
+        reduce_colours(out / f"{name}.png")
     except (DudxError, ArithmeticError, ValueError, TypeError, RuntimeError, ImportError) as error:
         row["failed"] = said(error)
     row["cpu_seconds_in_all"] = time.process_time() - began
     return row
 
 
-def _reduce_colours(path: Path) -> None:
+def reduce_colours(path: Path) -> None:
     """Write a picture with 256 colours, at a third of its size."""
     from PIL import Image  # which matplotlib brings along
 

@@ -10,11 +10,11 @@ import numpy as np
 from dudx.errors import InputError
 
 
-def read_comsol(path: str | Path, dimensions: int) -> tuple[np.ndarray, np.ndarray]:
-    """Return points (N, d) and values (N, 1) of a data file.
+def read_comsol(path: str | Path, dimensions: int, outputs: int = 1) -> tuple[np.ndarray, np.ndarray]:
+    """Return points (N, d) and values (N, outputs) of a data file.
 
-    Comment lines start with %. Each row holds the space coordinates and then u. If u depends on time there is one
-    column per time, and the last comment line names the times as `@ t=0.1`.
+    Comment lines start with %. Each row holds the space coordinates and then the values. If they depend on time there
+    are columns for each time, and the last comment line names the time of each column as `@ t=0.1`.
     """
     try:
         lines = Path(path).read_text(encoding="utf-8", errors="replace").splitlines()
@@ -32,7 +32,10 @@ def read_comsol(path: str | Path, dimensions: int) -> tuple[np.ndarray, np.ndarr
     except ValueError as error:
         raise InputError(f"The data file {str(path)!r} has a time that is not a number: {error}.") from error
     space = dimensions - 1 if times else dimensions
-    columns = space + (len(times) or 1)
+    if len(times) % outputs:
+        raise InputError(f"The data file {str(path)!r} names {len(times)} columns with times for {outputs} functions.")
+    times = times[::outputs]
+    columns = space + (len(times) or 1) * outputs
     for number, row in rows:
         if len(row) != columns:
             raise InputError(
@@ -49,7 +52,7 @@ def read_comsol(path: str | Path, dimensions: int) -> tuple[np.ndarray, np.ndarr
     else:
         count = len(table)
         points = np.column_stack([np.tile(table[:, :space], (len(times), 1)), np.repeat(times, count)])
-        values = table[:, space:].T.reshape(-1, 1)
+        values = table[:, space:].reshape(count, len(times), outputs).transpose(1, 0, 2).reshape(-1, outputs)
     known = np.isfinite(values).all(axis=1)
     if not known.any():
         raise InputError(f"The data file {str(path)!r} holds no finite value.")
