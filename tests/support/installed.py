@@ -63,12 +63,8 @@ def try_wheel(wheel: Path, python: str, folder: Path) -> None:
     print(f"dudx train poisson: {result['status']}, relative L2 {100 * result['l2_relative']:.2f} %")
 
 
-def try_source(source: Path, python: str, folder: Path) -> None:
-    """Unpack the source distribution, collect all of its tests, and run those of the project."""
-    with tarfile.open(source) as archive:
-        archive.extractall(folder / "source", filter="data")
-    (unpacked,) = (folder / "source").iterdir()
-    compare_with_repository(unpacked)
+def try_source(unpacked: Path, python: str) -> None:
+    """Collect all tests of the unpacked source distribution, and run those of the project."""
     constraint = ["--constraint", str(unpacked / "constraints.txt")]
     run(unpacked, python, "-m", "pip", "install", "--quiet", *constraint, "--editable", EXTRAS)
     print(run(unpacked, python, "-m", "pytest", "-q", "--collect-only").splitlines()[-1])
@@ -80,10 +76,14 @@ def main(dist: Path) -> None:
     (wheel,), (source,) = dist.glob("*.whl"), dist.glob("*.tar.gz")
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
+        with tarfile.open(source) as archive:
+            archive.extractall(folder / "source", filter="data")
+        (unpacked,) = (folder / "source").iterdir()
+        compare_with_repository(unpacked)
         venv.create(folder / "venv", with_pip=True)
         python = str(folder / "venv" / ("Scripts" if os.name == "nt" else "bin") / "python")
         try_wheel(wheel, python, folder)
-        try_source(source, python, folder)
+        try_source(unpacked, python)
 
 
 if __name__ == "__main__":
