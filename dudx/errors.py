@@ -7,8 +7,7 @@ from __future__ import annotations
 
 import math
 import numbers
-from collections.abc import Sequence
-from typing import TypeGuard
+from typing import Any, TypeGuard, get_args
 
 
 def first_line(error: BaseException) -> str:
@@ -174,11 +173,11 @@ def difference_accuracy(value: object, side: str = "central") -> int:
     return int(value)
 
 
-def one_of(value: object, allowed: Sequence[str], name: str) -> str:
-    """Check that a value is one of the allowed words and return it."""
-    if value not in allowed:
-        raise InputError(f"{name} must be one of {', '.join(map(repr, allowed))}; got {value!r}.")
-    return str(value)
+def one_of(value: object, words: Any, name: str) -> Any:
+    """Check that a value is one of the words of a `Literal` and return it."""
+    if value not in get_args(words):
+        raise InputError(f"{name} must be one of {', '.join(map(repr, get_args(words)))}; got {value!r}.")
+    return value
 
 
 def is_whole(value: object, at_least: int = 1) -> TypeGuard[int]:

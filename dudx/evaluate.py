@@ -14,7 +14,7 @@ from dudx.backend.active_modes import vmap_active
 from dudx.backend.outer_compile import uncompiled
 from dudx.engines.autodiff import AD
 from dudx.engines.first_use import can_be_planned, sound_derivatives
-from dudx.engines.interface import Engine, Prepared, RowsPerPoint, one_sided
+from dudx.engines.interface import Engine, Prepared, RowsPerPoint, Side, one_sided
 from dudx.engines.interface import prepared as prepared_by
 from dudx.engines.request import Request, request_of
 from dudx.errors import CoupledModelError, InputError, whole_number
@@ -103,7 +103,7 @@ def check_members(
 
 
 def derivatives_elsewhere(
-    model: Model, engine: Engine, points: int, request: Request, rows: Tensor, side: str | None = None
+    model: Model, engine: Engine, points: int, request: Request, rows: Tensor, side: Side | None = None
 ) -> Sequence[Tensor] | None:
     """Derivatives at the nodes (K, B, d) of each of B points, or (K, 1, d) where these are the same for all.
 

@@ -7,6 +7,7 @@ import math
 import warnings
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from typing import Literal
 
 import torch
 from torch import Tensor
@@ -29,6 +30,7 @@ from dudx.operators import Laplacian
 
 # Maximal number of rows through the network, times derivatives, for a quick report.
 _BUDGET = 2**16
+Mode = Literal["training", "evaluation", "mixed", "function"]
 
 
 @dataclass(frozen=True, repr=False)
@@ -43,7 +45,7 @@ class Explanation:
 
     network: str
     #: "training", "evaluation", "mixed" if modules differ, or "function" if there are none.
-    mode: str
+    mode: Mode
     #: The shape of the points.
     batch: tuple[int, int]
     dtype: torch.dtype
@@ -169,7 +171,7 @@ def _examined(
     )
 
 
-def _mode(model: Model) -> str:
+def _mode(model: Model) -> Mode:
     training = {module.training for module in modules_of(model)}
     if len(training) == 1:
         return "training" if True in training else "evaluation"

@@ -7,6 +7,7 @@ import copy
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import Literal
 
 import torch
 from torch import Tensor, nn
@@ -41,8 +42,7 @@ class Hazard:
     ['kinks']
     """
 
-    #: "graph", "fused", "kinks", "random" or "coarse".
-    kind: str
+    kind: Literal["graph", "fused", "kinks", "random", "coarse"]
     what: str
     #: The affected engines, and the lowest affected order of derivatives.
     engines: str

@@ -14,7 +14,7 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from types import FrameType
-from typing import Any
+from typing import Any, Literal
 
 import torch
 from torch import Tensor
@@ -29,8 +29,9 @@ _KINKED = ("Relu", "Threshold", "LeakyRelu", "Hardtanh", "Prelu", "RreluWithNois
 _ORDER = "dudx order"
 _LIBRARIES = tuple({sysconfig.get_path("purelib"), sysconfig.get_path("platlib"), sysconfig.get_path("stdlib")})
 
+Kind = Literal["coupled", "fused", "kinks", "detached"]
 #: Remedies by kind of finding.
-REMEDIES = {
+REMEDIES: dict[Kind, str] = {
     "coupled": "use dudx.evaluate on dudx.isolate(model, x), or dudx.PerSampleAD()",
     "fused": "use dudx.AD() or dudx.Taylor(), which write the normalisation out",
     "kinks": "use a smooth activation, such as nn.Tanh, nn.SiLU or nn.GELU",
@@ -46,8 +47,7 @@ class Finding:
     train.py:12: the network has kinks; use a smooth activation, such as nn.Tanh, nn.SiLU or nn.GELU.
     """
 
-    #: "coupled", "fused", "kinks" or "detached".
-    kind: str
+    kind: Kind
     file: str
     line: int
     #: The order of the derivative.
@@ -154,7 +154,7 @@ class Watch:
 
     def _wrong(
         self, u: Tensor, x: Tensor, weight: Any, gradient: Tensor | None, order: int
-    ) -> Iterator[tuple[str, str]]:
+    ) -> Iterator[tuple[Kind, str]]:
         which = {1: "first", 2: "second", 3: "third"}.get(order, f"{order}th")
         nodes = list(_nodes(u))
         kink = next((node.name() for node in nodes if node.name().startswith(_KINKED)), None)

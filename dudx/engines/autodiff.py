@@ -14,7 +14,7 @@ from dudx import errors
 from dudx.backend.active_modes import transforms_active
 from dudx.backend.differentiable_kernels import differentiable_kernels
 from dudx.engines.autograd_graph import differentiable_output, refuse_what_is_hidden, too_often
-from dudx.engines.interface import Counted, RowsPerPoint, in_common_format
+from dudx.engines.interface import Counted, Coupled, RowsPerPoint, in_common_format
 from dudx.engines.request import Request
 from dudx.errors import InputError, UnsupportedError, first_line
 from dudx.network import model_checks
@@ -53,11 +53,11 @@ class AD(Counted):
     name = "ad"
     by_code = True
 
-    coupled: str | None = field(default="refuse", kw_only=True)
+    coupled: Coupled | None = field(default="refuse", kw_only=True)
     together: bool | None = field(default=None, kw_only=True)
 
     def __post_init__(self) -> None:
-        errors.one_of(self.coupled, ("refuse", "ignore"), "coupled")
+        errors.one_of(self.coupled, Coupled, "coupled")
         if self.together not in (None, True, False):
             raise InputError(f"together is True, False, or None for what is faster; got {self.together!r}.")
 

@@ -10,14 +10,24 @@ from torch import Tensor
 from dudx import errors
 from dudx.engines.autodiff import AD
 from dudx.engines.first_use import sound_derivatives
-from dudx.engines.interface import Counted, Engine, RowsPerPoint, Sided, Stepped, refuse_unset, rows_per_point
+from dudx.engines.interface import (
+    Counted,
+    Coupled,
+    Engine,
+    RowsPerPoint,
+    Side,
+    Sided,
+    Stepped,
+    refuse_unset,
+    rows_per_point,
+)
 from dudx.engines.request import Request
 from dudx.errors import InputError, UnsupportedError
 from dudx.network.model_checks import Model
 from dudx.operators import D, Directional, Operator, Term
 
 #: Which neighbours each scheme takes for a first derivative, in steps.
-_NEIGHBOURS = {"central": (1, -1), "backward": (-1,), "forward": (1,)}
+_NEIGHBOURS: dict[Side, tuple[int, ...]] = {"central": (1, -1), "backward": (-1,), "forward": (1,)}
 
 
 @dataclass(frozen=True)
@@ -47,19 +57,19 @@ class CAN(Counted, Sided, Stepped):
     approximate = True
 
     step: float = 2e-2
-    scheme: str = "central"
+    scheme: Side = "central"
     inner: Engine = field(default_factory=AD)
-    coupled: str | None = field(default="refuse", init=False, repr=False, compare=False)
+    coupled: Coupled | None = field(default="refuse", init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "step", errors.positive_step(self.step))
-        errors.one_of(self.scheme, tuple(_NEIGHBOURS), "scheme")
+        errors.one_of(self.scheme, Side, "scheme")
         if not isinstance(self.inner, Engine):
             raise InputError(f"CAN takes first derivatives by an engine such as dudx.AD(); got {self.inner!r}.")
         # A batch that moved as a whole is another batch for a coupled network, so that no inner engine is right then.
         object.__setattr__(self, "coupled", self.inner.coupled or "refuse")
 
-    def one_sided(self, side: str) -> CAN:
+    def one_sided(self, side: Side) -> CAN:
         return replace(self, scheme=side)
 
     def refuse_unset(self, request: Request) -> None:

@@ -10,7 +10,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
-from typing import Any, ClassVar, Self, TypeVar, final
+from typing import Any, ClassVar, Literal, Self, TypeVar, final
 
 import torch
 from torch import Tensor
@@ -22,6 +22,10 @@ from dudx.network.model_checks import Model
 from dudx.operators import Operator
 
 AnyEngine = TypeVar("AnyEngine", bound="Engine")
+#: What to do with a network whose samples influence each other: raise an error, or ignore it.
+Coupled = Literal["refuse", "ignore"]
+#: Where a difference takes its values: on both sides of a point, or on one.
+Side = Literal["central", "forward", "backward"]
 
 
 def in_common_format(results: Sequence[Tensor], points: torch.dtype, output: torch.dtype) -> list[Tensor]:
@@ -82,7 +86,7 @@ class Engine(ABC):
     approximate: bool = False
     #: What to do with a network whose samples influence each other: "refuse" it, "ignore" the fact and compute
     #: something else than the derivative, or None where the engine is right for such networks too.
-    coupled: str | None = "refuse"
+    coupled: Coupled | None = "refuse"
     #: The searches that set its steps, by derivative order; none where it has no steps or they were given.
     calibrations: Mapping[int, Any] = MappingProxyType({})
 
@@ -149,7 +153,7 @@ class Sided(Engine):
     """An engine that has one-sided first derivatives."""
 
     @abstractmethod
-    def one_sided(self, side: str) -> Self:
+    def one_sided(self, side: Side) -> Self:
         """The engine with first derivatives from one side, "backward" or "forward"."""
 
 
@@ -191,7 +195,7 @@ def with_state(engine: AnyEngine, state: Mapping[str, Any]) -> AnyEngine:
     return engine
 
 
-def one_sided(engine: AnyEngine, side: str) -> AnyEngine:
+def one_sided(engine: AnyEngine, side: Side) -> AnyEngine:
     """The engine with first derivatives from one side; an exact one has the same from both and is returned as it is."""
     if isinstance(engine, Sided):
         return engine.one_sided(side)

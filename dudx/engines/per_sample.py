@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from typing import Literal
 
 import torch
 from torch import Tensor
@@ -21,6 +22,8 @@ from dudx.network.function_monitor import ACTIVE_MONITOR
 from dudx.network.model_checks import Model
 from dudx.network.sandbox import output_of, sandboxed, untracked_statistics
 from dudx.network.vmapped_batches import batches_per_pass, on_each_batch, with_one_replaced
+
+Method = Literal["vectorised", "loop"]
 
 #: Rows at which both methods are compared at the first use; at most that many where the network takes its whole batch.
 _COMPARED, _MOST_COMPARED = 4, 64
@@ -47,11 +50,11 @@ class PerSampleAD(Engine):
     by_code = True
 
     coupled = None
-    method: str = "vectorised"
+    method: Method = "vectorised"
     chunk: int | None = None
 
     def __post_init__(self) -> None:
-        errors.one_of(self.method, ("vectorised", "loop"), "method")
+        errors.one_of(self.method, Method, "method")
         if self.chunk is not None:
             errors.whole_number(self.chunk, "chunk")
 

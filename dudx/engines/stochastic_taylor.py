@@ -15,6 +15,7 @@ from torch import Generator, Tensor
 from dudx.engines.first_use import sound_derivatives
 from dudx.engines.interface import (
     Counted,
+    Coupled,
     Engine,
     Planned,
     Prepared,
@@ -62,7 +63,7 @@ class STDE(Counted, Planned, Stepped):
     samples: int = 16
     inner: Engine = field(default_factory=Taylor)
     generator: Generator | None = field(default=None, compare=False)
-    coupled: str | None = field(default="refuse", init=False, repr=False, compare=False)
+    coupled: Coupled | None = field(default="refuse", init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         whole_number(self.samples, "samples")

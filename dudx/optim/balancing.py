@@ -7,6 +7,7 @@ geometrically over steps.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from typing import Literal
 
 import torch
 from torch import Tensor
@@ -17,6 +18,8 @@ from dudx.gradients.jacobian_rows import Jacobian
 from dudx.optim.step_solvers import Reduce
 from dudx.optim.terms import LeastSquares
 
+Summary = Literal["mean", "median"]
+
 
 class Balance:
     """Automatic weights of terms, one per equation.
@@ -26,10 +29,10 @@ class Balance:
         by: "mean" of the squared row norms, or "median", which is robust to outliers such as a singular corner.
     """
 
-    def __init__(self, rate: float = 0.1, by: str = "mean"):
+    def __init__(self, rate: float = 0.1, by: Summary = "mean"):
         if isinstance(rate, bool) or not isinstance(rate, int | float) or not 0 < rate <= 1:
             raise InputError(f"The rate of the weights is a number above 0, at most 1; got {rate!r}.")
-        self.rate, self.by = float(rate), errors.one_of(by, ("mean", "median"), "by")
+        self.rate, self.by = float(rate), errors.one_of(by, Summary, "by")
         #: Smoothed mean squared row norms, in the order of the equations; empty before the first step.
         self.lengths = torch.zeros(0, dtype=torch.float64, device="cpu")
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import Any, Literal
 
 import torch
 from torch import Tensor
@@ -19,6 +19,8 @@ from dudx.optim.conjugate_gradients import MatrixFreeSolver
 from dudx.optim.damping_search import BatchMemory, Damping, Step, StepSearch
 from dudx.optim.step_solvers import KernelSolver, NormalSolver, Reduce, StepSolver, Workspace
 from dudx.optim.terms import LeastSquares, as_terms, taming_factors
+
+Solver = Literal["auto", "normal", "kernel", "free"]
 
 
 class LevenbergMarquardt:
@@ -69,7 +71,7 @@ class LevenbergMarquardt:
         memory: float = 0.0,
         acceleration: bool | None = None,
         adapt: bool = True,
-        solver: str = "auto",
+        solver: Solver = "auto",
         dense: int = 4000,
         balance: Balance | None = None,
         iterations: int = 12,
@@ -86,7 +88,7 @@ class LevenbergMarquardt:
             raise InputError(f"The memory is the share of the past that is kept, from 0 to below 1; got {memory!r}.")
         for name, number in (("tries", tries), ("iterations", iterations), ("dense", dense)):
             errors.whole_number(number, name)
-        errors.one_of(solver, ("auto", "normal", "kernel", "free"), "solver")
+        errors.one_of(solver, Solver, "solver")
         self._sizes = [parameter.numel() for parameter in self.parameters]
         if reduce is not None and solver == "kernel":
             raise InputError("A kernel pairs samples, which processes do not share; use solver='normal' or 'free'.")

@@ -7,7 +7,7 @@ import math
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import torch
@@ -20,7 +20,7 @@ from dudx.engines.difference.domain_stencils import distance_of
 from dudx.engines.difference.shifted_batches import HALF, prepare
 from dudx.engines.difference.stencils import reach
 from dudx.engines.first_use import sound_derivatives
-from dudx.engines.interface import Engine
+from dudx.engines.interface import Engine, Side
 from dudx.engines.request import request_of
 from dudx.errors import CalibrationError, CalibrationWarning, InputError
 from dudx.network import model_checks
@@ -39,8 +39,10 @@ _RANGES = {
     torch.float16: ((1e-3, 2.0), (1e-1, 4.0)),
     torch.bfloat16: ((1e-2, 4.0), (3e-2, 8.0)),
 }
-#: The ways a stencil looks.
-SIDES = {"central": 0, "forward": 1, "backward": -1}
+#: Numbers of the sides on which a stencil takes its values.
+SIDES: dict[Side, int] = {"central": 0, "forward": 1, "backward": -1}
+#: What differences are compared with.
+Reference = Literal["exact", "float64", "differences"]
 #: The share of the points, those furthest from the boundary, at which the steps of stencils that stay inside are found.
 _DEEPEST = 0.25
 
@@ -78,9 +80,9 @@ def find_eps(
     largest: float | None = None,
     axes: Sequence[int] | None = None,
     accuracy: int = 2,
-    reference: str | Engine = "exact",
+    reference: Reference | Engine = "exact",
     max_rows: int = 2**15,
-    side: str = "central",
+    side: Side = "central",
 ) -> Calibration:
     """Find the step at which differences of the given order come closest to the true derivative.
 
@@ -115,7 +117,7 @@ def find_eps(
         raise InputError(f"A step can be calibrated for derivative orders 1 to {HIGHEST_ORDER}; got {order!r}.")
     if not errors.is_whole(candidates, 3):
         raise InputError(f"The search needs at least 3 candidates; got {candidates!r}.")
-    errors.one_of(side, tuple(SIDES), "side")
+    errors.one_of(side, Side, "side")
     errors.difference_accuracy(accuracy, side)
     steps = _candidates(x.dtype, order > 2 or accuracy > 2, candidates, smallest, largest)
     search = _Search(model, x, order, _axes(axes, x), accuracy, steps, max_rows, SIDES[side])
@@ -259,11 +261,11 @@ def _array(values: Tensor) -> np.ndarray:
     return values.cpu().numpy()
 
 
-def _truth(reference: str | Engine, search: _Search) -> Callable[[Tensor], Iterable[Tensor]]:
+def _truth(reference: Reference | Engine, search: _Search) -> Callable[[Tensor], Iterable[Tensor]]:
     """The function that gives the true derivatives at some points."""
     if isinstance(reference, Engine):
         return _derivatives(search, search.model, reference)
-    errors.one_of(reference, ("exact", "float64", "differences"), "reference")
+    errors.one_of(reference, Reference, "reference")
     if reference == "exact" and search.x.dtype not in HALF:
         return _derivatives(search, search.model, AD())
     if reference == "exact":

@@ -17,7 +17,7 @@ from dudx.engines.difference.calibration import SIDES, Calibration, deep_inside,
 from dudx.engines.difference.domain_stencils import derivatives_inside, distance_of
 from dudx.engines.difference.shifted_batches import HALF, Step, prepare
 from dudx.engines.difference.steps import ByOrder, as_step, fitting_step, step_by_order
-from dudx.engines.interface import Adjustable, Counted, Planned, Prepared, RowsPerPoint, Sided, Stepped
+from dudx.engines.interface import Adjustable, Counted, Coupled, Planned, Prepared, RowsPerPoint, Side, Sided, Stepped
 from dudx.engines.request import Request
 from dudx.errors import InputError, StepNotSetError
 from dudx.network.model_checks import Model
@@ -28,10 +28,10 @@ from dudx.operators import Directional
 class Difference(Adjustable, Counted, Planned, Sided, Stepped):
     """Differences in one forward pass; a subclass says which step each derivative order uses."""
 
-    side: str = field(default="central", kw_only=True, repr=False)
+    side: Side = field(default="central", kw_only=True, repr=False)
     inside: Any = field(default=None, kw_only=True, repr=False)
     floor: float = field(default=0.25, kw_only=True, repr=False)
-    coupled: str | None = field(default="refuse", kw_only=True, repr=False)
+    coupled: Coupled | None = field(default="refuse", kw_only=True, repr=False)
     #: The searches that set the steps, by order; empty when the steps were given.
     calibrations: Mapping[int, Calibration] = field(default=ByOrder(), kw_only=True, repr=False, compare=False)
 
@@ -58,7 +58,7 @@ class Difference(Adjustable, Counted, Planned, Sided, Stepped):
         plan = self._plan(x, request)
         return plan.run(model, x, plan.tensors)
 
-    def one_sided(self, side: str) -> Self:
+    def one_sided(self, side: Side) -> Self:
         return replace(self, side=side)
 
     def prepared(self, x: Tensor, request: Request) -> Prepared | None:
@@ -126,7 +126,7 @@ class Difference(Adjustable, Counted, Planned, Sided, Stepped):
         return replace(self, **{self.step_field: state["steps"]})
 
     def _check(self) -> None:
-        errors.one_of(self.side, tuple(SIDES), "side")
+        errors.one_of(self.side, Side, "side")
         errors.difference_accuracy(self.accuracy, self.side)
         if self.inside is not None:
             distance_of(self.inside)
@@ -134,7 +134,7 @@ class Difference(Adjustable, Counted, Planned, Sided, Stepped):
                 raise InputError("Give side= or inside=: inside a domain the room decides which way a stencil looks.")
         if not isinstance(self.floor, float) or not 0 < self.floor <= 1:
             raise InputError(f"The floor is a share of the step, above 0 and up to 1.0; got {self.floor!r}.")
-        errors.one_of(self.coupled, ("refuse", "ignore"), "coupled")
+        errors.one_of(self.coupled, Coupled, "coupled")
 
 
 @dataclass(frozen=True)

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from dudx import errors
 from dudx.backend.active_modes import lasting_constants
-from dudx.engines.interface import Planned, Prepared, in_common_format
+from dudx.engines.interface import Coupled, Planned, Prepared, in_common_format
 from dudx.engines.registry import modules_in
 from dudx.engines.request import Request
 from dudx.engines.taylor.jet import Jet, constant
@@ -45,10 +45,10 @@ class Taylor(Planned):
     name = "taylor"
     by_code = True
 
-    coupled: str | None = field(default="refuse", kw_only=True)
+    coupled: Coupled | None = field(default="refuse", kw_only=True)
 
     def __post_init__(self) -> None:
-        errors.one_of(self.coupled, ("refuse", "ignore"), "coupled")
+        errors.one_of(self.coupled, Coupled, "coupled")
 
     def derivatives(self, model: Model, x: Tensor, request: Request) -> list[Tensor]:
         plan = self.prepared(x, request)

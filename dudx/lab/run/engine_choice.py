@@ -10,7 +10,7 @@ import torch
 
 from dudx.engines.autodiff import AD
 from dudx.engines.coupled_automatic import CAN
-from dudx.engines.interface import Engine
+from dudx.engines.interface import Coupled, Engine
 from dudx.errors import InputError
 from dudx.lab.named_objects import look_up
 from dudx.lab.run.engine_table import engines_in_order
@@ -19,7 +19,7 @@ from dudx.lab.run.engine_table import engines_in_order
 _GAIN_BY_COMPILATION = ("taylor",)
 
 #: Engines whose arguments are not simply the settings of the same names.
-_MADE: dict[type[Engine], Callable[[int, str], Engine]] = {
+_MADE: dict[type[Engine], Callable[[int, Coupled], Engine]] = {
     CAN: lambda accuracy, coupled: CAN(inner=AD(coupled=coupled)),
 }
 
@@ -53,7 +53,8 @@ def make_engine(name: str, accuracy: int, generator: torch.Generator, ignoring: 
         generator: the random numbers of the engine, which a checkpoint keeps.
         ignoring: ignore that samples influence each other.
     """
-    kind, coupled = engine_kind(name), "ignore" if ignoring else "refuse"
+    kind = engine_kind(name)
+    coupled: Coupled = "ignore" if ignoring else "refuse"
     if ignoring and name in _CANNOT_IGNORE:
         raise InputError(_CANNOT_IGNORE[name])
     if kind in _MADE:

@@ -9,7 +9,7 @@ import math
 import numbers
 from collections.abc import Callable, Mapping
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import torch
@@ -21,6 +21,8 @@ from dudx.operators import Directional
 from dudx.residual.chain_rule import NonlocalTerm
 from dudx.residual.linear_expression import NO_DERIVATIVES
 from dudx.residual.nonlocal_terms.quadrature import caputo_grunwald, caputo_l1, gauss, one_way
+
+Caputo = Literal["l1", "grunwald"]
 
 
 class Integrals:
@@ -39,14 +41,20 @@ class Integrals:
         return self._nonlocal(_integral(self, bounds, whole_number(nodes, "nodes"), kernel, of))
 
     def caputo(
-        self, name: str, alpha: float, start: float = 0.0, nodes: int = 64, method: str = "l1", grading: float = 1.0
+        self,
+        name: str,
+        alpha: float,
+        start: float = 0.0,
+        nodes: int = 64,
+        method: Caputo = "l1",
+        grading: float = 1.0,
     ) -> Any:
         """The Caputo derivative of order alpha along an input, starting at `start`.
 
         With `method="l1"` the error is of order 2 - (alpha mod 1) in 1 / nodes, with `"grunwald"` of order one.
         `grading=(2 - alpha) / alpha` refines the nodes towards the start, for solutions that begin like t^alpha.
         """
-        errors.one_of(method, ("l1", "grunwald"), "method")
+        errors.one_of(method, Caputo, "method")
         whole, part = divmod(_order(alpha), 1)
         field = self.d(*[name] * int(whole)) if whole else self
         if not part:
@@ -72,7 +80,7 @@ class Integrals:
         return again(self._values, NO_DERIVATIVES, value, ((1.0, NonlocalTerm()),))
 
 
-def _caputo(field: Any, name: str, alpha: float, start: float, nodes: int, method: str, grading: float) -> Any:
+def _caputo(field: Any, name: str, alpha: float, start: float, nodes: int, method: Caputo, grading: float) -> Any:
     """The Caputo derivative of an expression, 0 < alpha < 1."""
     axis, x = field._axis(name), field._values.like
     if method == "l1":

@@ -6,6 +6,7 @@ from typing import Any, Protocol
 
 from torch import Tensor
 
+from dudx.engines.interface import Side
 from dudx.engines.request import Request
 from dudx.residual.linear_expression import Linear
 
@@ -16,7 +17,7 @@ class Nonlocal(Protocol):
     With a side it is computed by the engine's one-sided stencils; the result is None if it has none.
     """
 
-    def __call__(self, request: Request, rows: Tensor, side: str | None = None) -> Any: ...
+    def __call__(self, request: Request, rows: Tensor, side: Side | None = None) -> Any: ...
 
 
 class NonlocalRecorder:
@@ -32,7 +33,7 @@ class NonlocalRecorder:
         self.nonlocal_terms = True
         return rows.new_full((*rows.shape[:2], self.shape[1]), float("nan"))
 
-    def sided(self, linear: Linear, side: str) -> Tensor:
+    def sided(self, linear: Linear, side: Side) -> Tensor:
         self.nonlocal_terms = True  # a one-sided stencil is a second request at the same points
         return self.of(linear)
 
@@ -53,7 +54,7 @@ class NonlocalReplay:
         found = self._other_points(Request(tuple(operators)), rows)
         return self._sum(zip(linear.operators, found, strict=True)).unflatten(0, (len(rows), -1))
 
-    def sided(self, linear: Linear, side: str) -> Tensor:
+    def sided(self, linear: Linear, side: Side) -> Tensor:
         central = self.of(linear)
         assert self._other_points is not None
         found = self._other_points(Request(tuple(linear.operators.values())), self.like.unsqueeze(0), side)

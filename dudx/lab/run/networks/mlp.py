@@ -4,10 +4,14 @@ from __future__ import annotations
 
 import itertools
 import math
+from typing import Literal
 
 from torch import nn
 
+from dudx.errors import one_of
 from dudx.lab.run.networks.rescaling import Bounds, Rescale
+
+Initialisation = Literal["xavier", "torch"]
 
 
 class MLP(nn.Sequential):
@@ -26,14 +30,14 @@ class MLP(nn.Sequential):
         depth: int = 4,
         bounds: Bounds | None = None,
         spread: float = 0.0,
-        initialisation: str = "xavier",
+        initialisation: Initialisation = "xavier",
     ):
         hidden = [inputs, *[width] * depth]
         layers: list[nn.Module] = [] if bounds is None else [Rescale(bounds)]
         for fan_in, fan_out in itertools.pairwise(hidden):
             layers += [nn.Linear(fan_in, fan_out), nn.Tanh()]
         super().__init__(*layers, nn.Linear(hidden[-1], outputs))
-        if initialisation == "xavier":
+        if one_of(initialisation, Initialisation, "initialisation") == "xavier":
             _xavier(self)
         if spread:
             widen(next(layer for layer in self if isinstance(layer, nn.Linear)), spread)
