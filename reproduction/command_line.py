@@ -18,6 +18,7 @@ from reproduction.experiment import Experiment, ExperimentResults
 from reproduction.experiments import experiments
 from reproduction.profile import load
 from reproduction.result_store import ResultStore
+from reproduction.suite_scores import suite_data
 
 #: Result tables by profile, and the page of the documentation that the report is written to.
 RESULTS, PAGE = Path("results"), Path("docs") / "report.md"
@@ -48,6 +49,13 @@ def reproduce(
     import_: Annotated[
         Path | None, typer.Option("--import", help="add the finished runs in this folder of run folders to the results")
     ] = None,
+    data: Annotated[
+        Path | None,
+        typer.Option(
+            help="folder of the benchmark suite's data files (PINNacle's ref): score the networks in the run folders "
+            "at its nodes, too"
+        ),
+    ] = None,
     workers: Workers = None,
     device: Annotated[str | None, typer.Option(help=Settings.model_fields["device"].description)] = None,
 ) -> None:
@@ -60,7 +68,9 @@ def reproduce(
     if list_:
         show_names("experiment", {name: experiment.title for name, experiment in experiments().items()})
     elif import_ is not None:
-        _import(import_, profile, out)
+        _import(import_, profile, out, data)
+    elif from_data and data is not None:
+        raise InputError("--data scores networks in run folders; give it with --import, with --collect or with a run.")
     elif from_data:
         _draw(_selected(names or [], not names), None if out is None else (profile, out))
     else:
@@ -72,6 +82,7 @@ def reproduce(
             workers,
             collect,
             out or RESULTS / Path(profile).stem,
+            data,
         )
         raise typer.Exit(_summarise(done, collect))
 
@@ -102,14 +113,18 @@ def _print_written(paths: Sequence[Path]) -> None:
         console.print(f"Written: {path}")
 
 
-def _import(folder: Path, name: str, out: Path | None) -> None:
-    profile = load(name)
+def _import(folder: Path, name: str, out: Path | None, data: Path | None) -> None:
+    profile, suite = load(name), None if data is None else suite_data(data)
     if not folder.is_dir():
         raise InputError(f"There is no folder {str(folder)!r}.")
     target = out or RESULTS / (profile.results or Path(name).stem)
     with runner.sole_user(target):
-        count = ResultStore(target).import_runs(folder, runner.needing_prediction(profile))
+        store = ResultStore(target)
+        count = store.import_runs(folder, runner.needing_prediction(profile))
+        scored = 0 if suite is None else store.score_by_suite(sorted(folder.glob("*/")), suite)
     console.print(f"Added {count} run{'s' * (count != 1)} to {target / 'runs.csv'}.")
+    if suite is not None:
+        console.print(f"Scored {scored} network{'s' * (scored != 1)} at the suite's nodes.")
 
 
 def _draw(chosen: Sequence[Experiment], own: tuple[str, Path] | None) -> None:

@@ -123,6 +123,7 @@ class Profile(_Sizes):
         base: profile of `dudx train` from which the settings of runs start.
         seeds: number of seeds of problems without a table in `accuracy`.
         picture: settings of the run behind figure 1; by default those of Poisson's accuracy table.
+        picture_seed: seed of that run.
         results: folder of the result tables in `results`, if not the profile's own name.
     """
 
@@ -133,6 +134,7 @@ class Profile(_Sizes):
     interval: dict[str, IntervalTrainings]
     coupled: CoupledTrainings
     picture: dict[str, Any] | None = None
+    picture_seed: int = Field(0, ge=0)
     discrepancy: Discrepancy
     cost: Cost
     methods: Methods = Methods.model_validate({})

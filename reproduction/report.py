@@ -13,6 +13,8 @@ from reproduction.analysis.statistics import LEVEL, SAME
 from reproduction.analysis.tables import Cell, Table, escaped
 from reproduction.experiment import Experiment, ExperimentResults
 from reproduction.experiments import experiments
+from reproduction.missing_runs import missing_table
+from reproduction.open_choices import choices_table, outcomes_table
 
 PAPER = (
     "M. J. Mikulski and T. Uhl, “Derivative Computation in PINNs: Automatic Differentiation, Finite Differences and "
@@ -46,6 +48,7 @@ TOPICS = {
     "Isolation gives each sample its own derivative, with every engine (ours).": r"isolation comes|trains as well",
     "Trained by the wrong derivatives, such networks solve the problem worse (ours).": r"trained by the derivative of",
 }
+OPEN = "Part 4: choices that the paper leaves open"
 _TABLES = ("table-poisson", "table-burgers", "table-heat", "table-summary", "fig-5")
 #: Title, introduction, and the experiments with the profiles they are taken from.
 PARTS: list[tuple[str, str, list[tuple[str, str]]]] = [
@@ -55,7 +58,7 @@ PARTS: list[tuple[str, str, list[tuple[str, str]]]] = [
         "in place of 8192, fewer seeds, and heat with a network of 4 × 128 (`--profile protocol`). Experiments without "
         "training are as published (`--profile cpu`).",
         [("cpu", name) for name in ("table-1", "fig-2", "fig-3")]
-        + [("protocol", name) for name in _TABLES]
+        + [("protocol", name) for name in ("fig-1", *_TABLES)]
         + [("cpu", "appendix-b")],
     ),
     (
@@ -70,7 +73,7 @@ PARTS: list[tuple[str, str, list[tuple[str, str]]]] = [
         [("cpu", name) for name in ("fig-4", "time-to-error")],
     ),
     (
-        "Part 4: choices that the paper leaves open",
+        OPEN,
         "The protocol with other choices of how boundary terms are averaged, of the initialisation, and of sizes "
         "(`--profile protocol-one-mean`, `protocol-slow`, `protocol-size`).",
         [(f"protocol-{name}", "table-poisson") for name in ("one-mean", "slow", "size")]
@@ -105,6 +108,7 @@ class Chapter:
     title: str
     paragraphs: Sequence[str]
     sources: Sequence[ReportSource]
+    tables: Sequence[Table] = ()
 
     @cached_property
     def claims(self) -> list[tuple[ReportSource, Claim]]:
@@ -144,7 +148,12 @@ def whole_report(found: Mapping[tuple[str, str], ExperimentResults]) -> list[Cha
         sources = [ReportSource(*key[:1], experiments()[key[1]], found[key]) for key in wanted if key in found]
         missing = [f"{name} ({profile})" for profile, name in wanted if (profile, name) not in found]
         note = [f"Not run yet: {', '.join(missing)}."] if missing else []
-        chapters.append(Chapter(title, [introduction, *note], sources))
+        tables = [choices_table(), outcomes_table(found)] if title == OPEN else []
+        chapters.append(Chapter(title, [introduction, *note], sources, tables))
+    wanted_runs = [(profile, name) for _, _, wanted in PARTS for profile, name in wanted]
+    missing_runs = missing_table(wanted_runs, found)
+    if missing_runs.rows:
+        chapters.append(Chapter("Missing runs", [], [], [missing_runs]))
     return chapters
 
 
@@ -166,7 +175,7 @@ def markdown(chapters: Sequence[Chapter], picture: Callable[[ReportSource], str]
     parts = ["# Verdicts on the paper's claims", f"A reproduction of {PAPER}, with the published numbers beside ours."]
     parts.append(_written(summary(chapters)))
     for chapter in chapters:
-        parts += [f"## {escaped(chapter.title)}", *map(escaped, chapter.paragraphs)]
+        parts += [f"## {escaped(chapter.title)}", *map(escaped, chapter.paragraphs), *map(_written, chapter.tables)]
         if chapter.claims:
             parts += [_written(chapter.verdicts()), _written(chapter.every_claim())]
         for source in chapter.sources:

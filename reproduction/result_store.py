@@ -15,8 +15,10 @@ from dudx.lab.run.folder import stored_settings
 from dudx.lab.run.records import CONFIG, METRICS, PREDICTION, RESULT, SCORES, read_metrics
 from dudx.lab.run.settings import Settings
 from dudx.lab.sweep.sweep_run import Outcome, Run, outcome
+from reproduction import suite_scores
 from reproduction.experiment import Measurement, named
 from reproduction.record_table import RecordTable, write_files
+from reproduction.suite_scores import SuiteData, missing_scores
 
 #: Entries of a run's `result.json` that are kept.
 _KEPT = ("status", "stopped", "epochs", "seconds", "cpu_seconds", "parameters", *SCORES, "step", "estimate")
@@ -94,6 +96,21 @@ class ResultStore:
         paths = [path for path in sorted(folder.glob("*/")) if (path / RESULT).exists() and (path / CONFIG).exists()]
         runs = [(named(stored_settings(path)), path) for path in paths]
         return self.add_runs(((outcome(run, path), path) for run, path in runs), predicted)
+
+    def score_by_suite(self, folders: Iterable[Path], data: Mapping[str, SuiteData]) -> int:
+        """Score the networks of known runs, in their folders, at the suite's nodes; return how many are new."""
+        names = {named(stored_settings(path)).name: path for path in folders if (path / CONFIG).exists()}
+        known = self.table("runs").records
+        ours = {name: path for name, path in names.items() if name in known}
+        found = dict(missing_scores(ours, self.table(suite_scores.TABLE).records, data))
+        if found:
+            self.table(suite_scores.TABLE).update(found)
+        return len(found)
+
+    def suite_scores(self, name: str) -> Mapping[str, Any] | None:
+        """Return the scores of a run at the suite's nodes; None if its network was not scored there."""
+        record = self.table(suite_scores.TABLE).records.get(name)
+        return None if record is None else record["result"]
 
     # -- measurements --------------------------------------------------------------------------------------------------
 

@@ -27,6 +27,7 @@ from reproduction.measurement_server import MeasurementServer
 from reproduction.profile import Profile
 from reproduction.record_table import holds
 from reproduction.result_store import COMPARED_BY, ResultStore
+from reproduction.suite_scores import suite_data
 
 #: Results that are columns of an experiment's runs.
 _METRICS = ("epochs", *SCORES, "seconds", "cpu_seconds", "curve", "prediction", "machine")
@@ -64,6 +65,7 @@ def reproduce(
     workers: int | None = None,
     collect: bool = False,
     drawn: Path | None = None,
+    data: Path | None = None,
 ) -> Done:
     """Compute what is missing and draw tables and figures; if stopped, the next call continues.
 
@@ -77,7 +79,9 @@ def reproduce(
         workers: as for `run_sweep`.
         collect: run nothing, and draw what there are results for; other runs count as missing.
         drawn: folder of `tables` and `figures`, if not `out`.
+        data: folder of the benchmark suite's data files, to score networks whose run folders are in `out` by.
     """
+    suite = None if data is None else suite_data(data)
     with sole_user(out):
         store, predicted = ResultStore(out), needing_prediction(profile)
         # One seed of every engine before the next seed, so that work which is stopped early compares the engines.
@@ -88,6 +92,8 @@ def reproduce(
         else:
             ended = run_sweep(left, out / "runs", workers) if left else []
         store.add_runs(((each, out / "runs" / each.name) for each in ended), predicted)
+        if suite is not None:
+            store.score_by_suite((out / "runs" / run.name for run in runs), suite)
         stopped = collect or any(each.status == "interrupted" for each in ended)
         wanted = [measurement for experiment in experiments for measurement in experiment.measurements(profile)]
         measured = measure_missing({m.key: m for m in wanted}, store, stopped)
@@ -209,7 +215,10 @@ def results_of(
     measured: Mapping[str, Mapping[str, Any]],
 ) -> ExperimentResults:
     """Results of one experiment; a run without an outcome is missing."""
-    rows = [run_row(run, outcomes.get(run.name)) for run in experiment.runs(profile)]
+    rows = [
+        {**run_row(run, outcomes.get(run.name)), "suite": store.suite_scores(run.name)}
+        for run in experiment.runs(profile)
+    ]
     wanted = experiment.measurements(profile)
     used = Counter(row["machine"] for row in rows if row["status"] in ("finished", "diverged"))
     used.update(store.machine_of(m) for m in wanted if m.key in store.table(m.table).records)

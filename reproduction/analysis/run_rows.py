@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
+from dudx.lab.problems import problem
 from dudx.lab.run.engine_table import engine_label
 from reproduction.analysis.statistics import Seeds
 from reproduction.analysis.tables import COLLAPSED
@@ -78,8 +79,13 @@ def scale(rows: Sequence[RunRow], interval: bool = True) -> str:
         length = f"{values('seconds')} s of a processor"
     rate = "" if values("optimizer") == "lm" else f" with learning rate {values('learning_rate')}"
     calibrated = f", steps calibrated every {values('recalibrate')} epochs" if interval else ""
-    rescaled = ", inputs rescaled to [-1, 1]" if any(each.get("rescale") for each in settings) else ""
+    words = ", inputs rescaled to [-1, 1]" if any(map(rescaled, settings)) else ""
     return (
-        f"{length}, batch {values('batch')}, network {values('depth')} × {values('width')}{rescaled}, "
+        f"{length}, batch {values('batch')}, network {values('depth')} × {values('width')}{words}, "
         f"{values('optimizer')}{rate} in {values('dtype')}{calibrated}, {len({row['seed'] for row in rows})} seeds"
     )
+
+
+def rescaled(settings: Mapping[str, Any]) -> bool:
+    """Return whether a run's inputs are rescaled to [-1, 1]: by its settings, or else because its problem says so."""
+    return bool(settings.get("rescale", problem(settings["problem"]).rescaled))

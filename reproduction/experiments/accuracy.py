@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-import statistics
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
+
+from matplotlib.axes import Axes
 
 from dudx.lab.problems import problem as problem_named
 from dudx.lab.run.engine_table import engine_label, in_table_order
@@ -17,6 +18,8 @@ from reproduction.analysis.figures import engine_style, panels, plain_log
 from reproduction.analysis.power import power_table
 from reproduction.analysis.published import SCALE, published
 from reproduction.analysis.statistics import TEST, Seeds, best, compare
+from reproduction.analysis.suite_table import suite_tables
+from reproduction.analysis.table_figures import TableRow, draw_rows, legend_text, ticks
 from reproduction.analysis.tables import Cell, Table, as_published, counted, in_percent, median, spread
 from reproduction.experiment import Experiment, ExperimentResults, named
 from reproduction.profile import Profile
@@ -130,7 +133,7 @@ class _Errors:
 
 def _tables(results: ExperimentResults, problem: str, notes: Sequence[str]) -> list[Table]:
     found = _Errors(results)
-    tables = [_final_errors(found, problem, notes)]
+    tables = [_final_errors(found, problem, notes), *suite_tables(results.runs, problem, title(problem), label)]
     tables += [_errors_during_training(found, problem, progress, at) for progress, at in found.ends.items()]
     if published(f"table-{problem}"):
         compared = {engine: found.compared(engine) for engine in found.engines}
@@ -194,31 +197,45 @@ def _errors_during_training(found: _Errors, problem: str, progress: Progress, en
 
 
 def _figure(results: ExperimentResults, problem: str, path: Path) -> None:
-    """One mark per seed, the median as a bar, the published mean as a diamond; beside them the error curves."""
+    """The table as a picture, one panel per metric, and the error during training."""
     found, theirs = _Errors(results), published(f"table-{problem}")
+    shown = [metric for metric in METRICS if found.has(metric)] or ["l2_relative"]
+    with_curves = any(found.curve(row["name"]) for row in found.rows)
+    count = len(shown) + with_curves
+    columns = min(2, count)
+    lines = -(-count // columns)
+    size = (5.4 * columns, 0.5 + (0.9 + 0.55 * len(found.engines)) * lines)
+    with panels(path, lines, columns, size) as (figure, grid):
+        axes = [ax for line in grid for ax in line]
+        for ax, metric in zip(axes, shown, strict=False):
+            heading, _, factor = METRICS[metric]
+            rows = [
+                TableRow(
+                    label(problem, engine),
+                    *engine_style(engine),
+                    [factor * value for value in found.last(engine, metric).values()],
+                    theirs.get(engine, {}).get(metric),
+                )
+                for engine in found.engines
+            ]
+            draw_rows(ax, rows, heading)
+        if with_curves:
+            _draw_curves(axes[len(shown)], found)
+        for empty in axes[count:]:
+            empty.set_axis_off()
+        figure.supxlabel(legend_text(), fontsize="small")
+
+
+def _draw_curves(axes: Axes, found: _Errors) -> None:
     progress: Progress = "cpu_seconds" if "cpu_seconds" in found.ends else "epoch"
-    columns = 2 if any(found.curve(row["name"]) for row in found.rows) else 1
-    with panels(path, 1, columns, (5 * columns, 3.6)) as (_, (axes,)):
-        dots = axes[0]
-        for height, engine in enumerate(found.engines):
-            colour, marker = engine_style(engine)
-            errors = [100 * error for error in found.last(engine).values()]
-            dots.plot(errors, [height] * len(errors), marker, color=colour, alpha=0.6, markersize=6)
-            if errors:
-                dots.plot(statistics.median(errors), height, "|", color=colour, markersize=18, markeredgewidth=2)
-            if engine in theirs:
-                dots.plot(theirs[engine]["l2_relative"][0], height, "D", color="0.4", markerfacecolor="none")
-            for row in found.of(engine):
-                curve = [(at, 100 * e.error) for e in found.curve(row["name"]) if (at := getattr(e, progress))]
-                if curve and row["status"] == "finished":
-                    axes[1].plot(*zip(*curve, strict=True), color=colour, linewidth=0.8, alpha=0.7)
-        dots.set_yticks(range(len(found.engines)), [label(problem, engine) for engine in found.engines])
-        dots.invert_yaxis()
-        plain_log(dots, y=None)
-        dots.set(xlabel="relative L2 error [%]\none mark per seed, bar: median, ◇ published")
-        for curves in axes[1:]:
-            plain_log(curves)
-            curves.set(xlabel="CPU seconds" if progress == "cpu_seconds" else "steps", ylabel="relative L2 error [%]")
+    every = []
+    for row in found.rows:
+        curve = [(at, 100 * each.error) for each in found.curve(row["name"]) if (at := getattr(each, progress))]
+        if curve and row["status"] == "finished":
+            axes.plot(*zip(*curve, strict=True), color=engine_style(row["engine"])[0], linewidth=0.8, alpha=0.7)
+            every += [at for at, _ in curve]
+    plain_log(axes, x=ticks(min(every), max(every)) if every else ())
+    axes.set(xlabel="CPU seconds" if progress == "cpu_seconds" else "steps", ylabel="relative L2 error [%]")
 
 
 # -- claims ------------------------------------------------------------------------------------------------------------

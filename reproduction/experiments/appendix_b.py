@@ -4,15 +4,19 @@ from __future__ import annotations
 
 import statistics
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from dudx.errors import percent
+from dudx.lab import plots
 from reproduction.analysis import claims
 from reproduction.analysis.claims import Claim
+from reproduction.analysis.figures import panels
 from reproduction.analysis.published import published
 from reproduction.analysis.statistics import Seeds, compare, over_seeds
+from reproduction.analysis.table_figures import TableRow, draw_rows
 from reproduction.analysis.tables import Table, scientific, times
 from reproduction.experiment import Experiment, ExperimentResults
 from reproduction.measurements import laplacian_error
@@ -75,6 +79,28 @@ def _median(by_seed: Seeds) -> float | None:
     return statistics.median(by_seed.values()) if by_seed else None
 
 
+def _figure(results: ExperimentResults, path: Path) -> None:
+    """A dot per initialisation, and the published median; exact zeros have no place on a logarithmic axis."""
+    values = _read(results)
+    with panels(path, 1, len(laplacian_error.NETWORK_NAMES), (14, 3.2)) as (figure, (axes,)):
+        for ax, network in zip(axes, laplacian_error.NETWORK_NAMES, strict=True):
+            theirs = published("appendix-b")[network]
+            lines = [
+                TableRow(
+                    label.removesuffix(" (ours)"),
+                    plots.COLOURS[number],
+                    "o",
+                    [value for value in values(network, "float32", method).values() if value > 0],
+                    [theirs[method]] if theirs.get(method) else None,
+                )
+                for number, (method, label) in enumerate(_LABELS.items())
+            ]
+            draw_rows(ax, lines, "largest difference of the Laplacian, FP32")
+            ax.set_title(TITLES[network])
+        words = "filled: ours, mean ± standard deviation and a dot per initialisation; ◇: published median"
+        figure.supxlabel(words, fontsize="small")
+
+
 def _claims(results: ExperimentResults) -> list[Claim]:
     values, found = _read(results), []
     for network in ("batchnorm", "attention"):
@@ -107,6 +133,7 @@ EXPERIMENT = Experiment(
     "Whose derivative is it? Networks whose samples influence each other",
     measurements=laplacian_error.measurements,
     tables=_tables,
+    figure=_figure,
     claims=_claims,
     position=11,
 )

@@ -15,7 +15,7 @@ from reproduction.profile import Profile
 
 def _runs(profile: Profile) -> list[Run]:
     chosen = profile.trainings("poisson").settings if profile.picture is None else profile.picture
-    return [named(profile.settings("poisson", engine="sfd", seed=0, **chosen))]
+    return [named(profile.settings("poisson", engine="sfd", seed=profile.picture_seed, **chosen))]
 
 
 def _figure(results: ExperimentResults, path: Path) -> None:

@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import numpy as np
 
+from dudx.lab.plots import COLOURS
+from reproduction.analysis.figures import panels
 from reproduction.analysis.published import published
+from reproduction.analysis.table_figures import TableRow, draw_rows
 from reproduction.analysis.tables import Table
 from reproduction.experiment import Experiment, ExperimentResults
 from reproduction.measurements import step_curves
@@ -54,10 +59,32 @@ def _short(value: float | None) -> str:
     return "-" if value is None or np.isnan(value) else f"{value:.1e}"
 
 
+def _figure(results: ExperimentResults, path: Path) -> None:
+    """Measured optima of first and second derivatives beside the scaling that the paper prints."""
+    rows = [row for row in step_curves.optima(results) if row["status"] == "ok"]
+    with panels(path, 1, 2, (10, 3.2)) as (figure, (axes,)):
+        for ax, order, key, name in zip(axes, (1, 2), ("first", "second"), ("⅓", "¼"), strict=True):
+            lines = [
+                TableRow(
+                    format.upper(),
+                    COLOURS[order - 1],
+                    "o",
+                    [row["step"] for row in rows if (row["format"], row["order"]) == (format, order)],
+                    [theirs[key]],
+                )
+                for format, theirs in published("table-1").items()
+            ]
+            draw_rows(ax, lines, "step")
+            ax.set_title(f"{key} derivative: step and ε_m^{name}")
+        words = "filled: best step, mean ± standard deviation and a dot per network; ◇: published scaling"
+        figure.supxlabel(words, fontsize="small")
+
+
 EXPERIMENT = Experiment(
     "table-1",
     "The best step by floating-point format",
     measurements=step_curves.measurements,
     tables=_tables,
+    figure=_figure,
     position=2,
 )

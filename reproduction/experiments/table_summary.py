@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 from dudx.lab.run.engine_table import engine_label, in_table_order
 from dudx.lab.sweep.sweep_run import Run
 from reproduction.analysis import run_rows
+from reproduction.analysis.figures import engine_style, panels
 from reproduction.analysis.published import SCALE, published
 from reproduction.analysis.statistics import best
+from reproduction.analysis.table_figures import TableRow, draw_rows, legend_text
 from reproduction.analysis.tables import Cell, Table, as_published, in_percent
 from reproduction.experiment import Experiment, ExperimentResults
 from reproduction.experiments import accuracy
@@ -53,4 +57,28 @@ def _tables(results: ExperimentResults) -> list[Table]:
     ]
 
 
-EXPERIMENT = Experiment("table-summary", "Relative L2 error, all problems", runs=_runs, tables=_tables, position=8)
+def _figure(results: ExperimentResults, path: Path) -> None:
+    """One panel per problem."""
+    rows = [row for row in results.runs if row["status"] == "finished"]
+    problems = list(dict.fromkeys(row["problem"] for row in rows))
+    with panels(path, 1, max(1, len(problems)), (4.6 * max(1, len(problems)), 3.4)) as (figure, (axes,)):
+        for ax, problem in zip(axes, problems, strict=False):
+            mine = run_rows.where(rows, problem=problem)
+            theirs = published(f"table-{problem}")
+            drawn = [
+                TableRow(
+                    accuracy.label(problem, engine),
+                    *engine_style(engine),
+                    [100 * error for error in run_rows.by_seed(run_rows.where(mine, engine=engine)).values()],
+                    theirs.get(engine, {}).get("l2_relative"),
+                )
+                for engine in in_table_order(row["engine"] for row in mine)
+            ]
+            draw_rows(ax, drawn, "relative L2 error [%]")
+            ax.set_title(accuracy.title(problem))
+        figure.supxlabel(legend_text(), fontsize="small")
+
+
+EXPERIMENT = Experiment(
+    "table-summary", "Relative L2 error, all problems", runs=_runs, tables=_tables, figure=_figure, position=8
+)

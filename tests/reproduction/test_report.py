@@ -73,7 +73,7 @@ def test_parts_of_the_whole_report_name_what_was_not_run() -> None:
     found = {("protocol", "table-poisson"): FOUND["table-poisson"], ("cpu", "fig-4"): FOUND["fig-4"]}
     text = report.markdown(report.whole_report(found), picture)
     assert "### table-poisson (protocol): Poisson 2D: errors by engine" in text
-    assert "Not run yet: table-1 (cpu), fig-2 (cpu), fig-3 (cpu), table-burgers (protocol), " in text
+    assert "Not run yet: table-1 (cpu), fig-2 (cpu), fig-3 (cpu), fig-1 (protocol), table-burgers (protocol), " in text
     assert "| table-poisson | protocol | 0.1.0 | 2 |" in text
     assert text.count("\n## Part ") == len(report.PARTS)
 
