@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from dudx.errors import percent
+from dudx.errors import mean_percent, percent
 from dudx.lab.run.engine_table import in_table_order
 from reproduction.analysis import run_rows
 from reproduction.analysis.published import published
@@ -52,23 +52,23 @@ def suite_tables(
         f"file our own reference has an error of {percent(facts['reference'])}. Networks of earlier runs were not "
         "kept, so not all runs are scored."
     ]
-    floor = 200 * facts["zeros"]
-    if floor:
+    zeros = facts["zeros"]
+    if zeros:
         notes.append(
             f"SMAPE: {percent(facts['zeros'])} of these values are exactly 0 and count 200 % each, so that any network "
-            f"scores {floor:.1f} % or more, and {floor / 2:.1f} % or more by the definition without the factor of 2."
-            + _other_definition(theirs, floor)
+            f"scores {percent(2 * zeros)} or more, and {percent(zeros)} or more by the definition without the factor "
+            f"of 2.{_other_definition(theirs, zeros)}"
         )
     return [Table(f"{title} on the paper's footing, mean ± standard deviation.", ["method", *_HEADINGS], lines, notes,
                   name="suite")]  # fmt: skip
 
 
-def _other_definition(theirs: Mapping[str, Mapping[str, Sequence[float]]], floor: float) -> str:
-    """Return a sentence if the published SMAPE is below what these nodes allow."""
-    found = [values["smape"][0] for values in theirs.values()]
-    if not found or min(found) >= floor:
+def _other_definition(theirs: Mapping[str, Mapping[str, Sequence[float]]], zeros: float) -> str:
+    """Return a sentence if the published SMAPE is less than what these nodes allow, by the usual definition."""
+    found = [values["smape"][0] / 100 for values in theirs.values()]
+    if not found or not zeros < min(found) <= max(found) < 2 * zeros:
         return ""
     return (
-        f" The published {min(found):.1f} to {max(found):.1f} % are between the two: their points or their definition "
-        "are others."
+        f" The published {mean_percent(min(found))} to {mean_percent(max(found))} % are between these: their points or "
+        "their definition are others."
     )

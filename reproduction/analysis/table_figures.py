@@ -36,9 +36,9 @@ def draw_rows(axes: Axes, rows: Sequence[TableRow], xlabel: str) -> None:
     every = [value for row in rows for value in (*row.values, *(row.published or ())[:1]) if value > 0]
     logarithmic = bool(every) and max(every) > _WIDE * min(every)
     for height, row in enumerate(rows):
-        style = {"color": row.colour, "marker": row.marker}
         if row.values:
-            axes.plot(row.values, [height + _OURS] * len(row.values), linestyle="", alpha=0.4, markersize=5, **style)
+            places = [height + _OURS] * len(row.values)
+            axes.plot(row.values, places, row.marker, color=row.colour, alpha=0.4, markersize=5)
             _mean(axes, row.values, height + _OURS, logarithmic, fmt=row.marker, color=row.colour, markersize=7,
                   elinewidth=1.6, markeredgecolor="white")  # fmt: skip
         if row.published is not None:

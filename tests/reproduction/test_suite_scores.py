@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from dudx.errors import InputError
+from dudx.errors import InputError, percent
 from dudx.lab import file_formats, make_settings, train
 from dudx.lab.run.metrics import scores
 from dudx.lab.run.records import PREDICTION
@@ -79,7 +79,7 @@ def test_the_table_of_these_scores_says_how_many_runs_have_them(finished: Path, 
     assert "1 of 2" in text
     assert "0 of 2" in text
     zeros = float(np.mean(np.where(np.arange(200) < 18, 0, ours["reference"][:200].reshape(-1)) == 0))
-    assert f"any network scores {200 * zeros:.1f} % or more" in text
+    assert f"any network scores {percent(2 * zeros)} or more" in text
     without = [{**row, "suite": None} for row in results.runs]
     assert suite_tables(without, "poisson", "Poisson 2D", label) == []
 
@@ -93,7 +93,7 @@ def test_a_checkpoint_that_is_not_the_network_of_the_result_is_refused(finished:
     write_data(tmp_path / "ref", ours["points"][:50], ours["reference"][:50])
     store = ResultStore(tmp_path / "kept")
     store.import_runs(tmp_path / "runs")
-    with pytest.raises(InputError, match="is not the network of its result|does not fit the settings"):
+    with pytest.raises(InputError, match=r"is not the network of its result|does not fit the settings"):
         store.score_by_suite((tmp_path / "runs").glob("*/"), suite_data(tmp_path / "ref"))
 
 
