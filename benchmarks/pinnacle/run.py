@@ -24,11 +24,10 @@ import typer
 from benchmarks.pinnacle.one_run import FOLDER, one_run, stated
 from benchmarks.pinnacle.references.registry import SOURCES, samples_of
 from benchmarks.pinnacle.table import write_page, write_table
-from dudx.errors import InputError
+from dudx.errors import InputError, percent
 from dudx.lab import file_formats
 from dudx.lab.cli import run_program
 from dudx.lab.cli.program import console, folder_option
-from dudx.lab.run.metrics import percent
 from examples.run_gallery import PROFILES, names_in
 
 ROOT = Path(__file__).parents[2]

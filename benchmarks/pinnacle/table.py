@@ -9,9 +9,8 @@ from collections import defaultdict
 from pathlib import Path
 from typing import Any
 
-from dudx.errors import InputError
+from dudx.errors import InputError, percent
 from dudx.lab import file_formats
-from dudx.lab.run.metrics import percent
 
 PUBLISHED = Path(__file__).parent / "published.toml"
 #: The order of the suite.

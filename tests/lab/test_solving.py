@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import math
 import sys
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +12,6 @@ import meshio
 import numpy as np
 import pytest
 import torch
-from commands import Said
 
 import dudx
 from dudx.errors import InputError
@@ -273,20 +271,3 @@ def test_windows_are_used_where_one_network_is_lost(lost: bool, monkeypatch: pyt
     solution = solve(decay(), minutes=2, epochs=8, **TINY)
     assert ("windows" in solution.result) is lost
     assert solution.result["cpu_seconds"] > 0
-
-
-# -- commands ----------------------------------------------------------------------------------------------------------
-
-
-def test_a_new_file_is_a_problem_that_trains(
-    dudx: Callable[..., Said], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.syspath_prepend(tmp_path)  # as the program itself does, but for this test only
-    assert dudx("new", "my_plate")[0] == 0
-    code, _, said = dudx("new", "my_plate")
-    assert code == 1
-    assert "already" in said
-    code, _, said = dudx("train", "my_plate:problem", "--profile", "smoke", "--epochs", "2", "--out", "run")
-    assert code == 0, said
-    assert json.loads((tmp_path / "run" / "result.json").read_text())["status"] == "finished"

@@ -208,8 +208,10 @@ def test_results_go_to_the_folder_of_their_profile(
     (tmp_path / "mine.toml").write_text('like = "smoke"\n')
     asked: list[Path] = []
 
-    def reproduce(experiments: Any, profile: Any, out: Path, *others: Any) -> runner.Done:
-        asked.extend([out, others[-1]])
+    def reproduce(
+        experiments: Any, profile: Any, out: Path, workers: Any, collect: bool, drawn: Path, *others: Any
+    ) -> runner.Done:
+        asked.extend([out, drawn])
         return runner.Done()
 
     monkeypatch.setattr(runner, "reproduce", reproduce)
