@@ -37,7 +37,7 @@ from dudx.lab.run.networks import MLP, FeaturedMLP, Separable
 from dudx.lab.run.settings import Settings, make_settings
 from dudx.lab.run.training import train
 from dudx.lab.sampling import Sampling, SamplingContext
-from dudx.lab.solving import Solution, solve
+from dudx.lab.solving import Integral, Progress, Solution, load, solve
 from dudx.lab.solving.values import OutsideDomainWarning
 from dudx.lab.sweep import Run, grid, run_sweep
 
@@ -61,6 +61,7 @@ __all__ = [
     "FourierFeatures",
     "HardConstraint",
     "Initial",
+    "Integral",
     "Interface",
     "Interval",
     "LogDistance",
@@ -72,6 +73,7 @@ __all__ = [
     "Polygon",
     "Problem",
     "ProblemWarning",
+    "Progress",
     "Robin",
     "RoundWall",
     "Run",
@@ -84,6 +86,7 @@ __all__ = [
     "WallDistance",
     "estimate",
     "grid",
+    "load",
     "make_settings",
     "mirrored_walls",
     "problem",

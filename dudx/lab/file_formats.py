@@ -162,12 +162,10 @@ def write_checkpoint(path: Path, state: Mapping[str, Any]) -> None:
     write_bytes(path, buffer.getvalue())
 
 
-def read_checkpoint(path: Path) -> dict[str, Any]:
+def read_checkpoint(path: Path, remedy: str = "start again in another folder") -> dict[str, Any]:
     """Read a checkpoint after verifying its checksums; only tensors and plain values are unpickled."""
     content = read_bytes(path, f"There is no checkpoint {str(path)!r} to resume from; start the run without --resume.")
-    with _read_carefully(
-        f"The checkpoint {str(path)!r} is damaged and cannot be resumed", "; start again in another folder"
-    ):
+    with _read_carefully(f"The checkpoint {str(path)!r} is damaged and cannot be resumed", f"; {remedy}"):
         _check_archive(content)
         state = torch.load(io.BytesIO(content), map_location="cpu", weights_only=True)
         if not isinstance(state, dict):

@@ -7,6 +7,7 @@ import importlib
 import os
 import sys
 from collections.abc import Callable, Mapping
+from pathlib import Path
 from typing import Any
 
 from dudx.engines.registry import modules_in
@@ -28,6 +29,8 @@ def look_up(name: str, table: Mapping[str, Any], kind: str) -> Any:
         return table[name]
     if ":" in name:
         return imported(name, kind)
+    if Path(f"{name.replace('.', '/')}.py").is_file():
+        raise InputError(f"There is no {kind} named {name!r}; did you mean that of {name}.py, '{name}:{kind}'?")
     near = difflib.get_close_matches(name.lower(), table, n=1, cutoff=0.5)
     hint = f"did you mean {near[0]!r}?" if near else f"choose from {', '.join(table)}."
     raise InputError(f"There is no {kind} named {name!r}; {hint}")

@@ -203,9 +203,14 @@ def _triangles(points: np.ndarray, domain: Domain) -> Triangulation:
 
 def training_curves(path: Path, title: str, rows: Sequence[Mapping[str, str]]) -> Path:
     """Draw the terms of the loss, and the error against the reference, over the epochs."""
-    with figure(path, 2, (10, 3.6)) as axes:
+    with figure(path, training_columns(rows), (10, 3.6)) as axes:
         training_panels(axes, _readable(title), rows)
     return path
+
+
+def training_columns(rows: Sequence[Mapping[str, str]]) -> int:
+    """Return the number of panels: one for the losses, and one for errors if there are any."""
+    return 1 + any(row.get("l2_relative") for row in rows)
 
 
 def training_panels(axes: Sequence[Axes], title: str, rows: Sequence[Mapping[str, str]]) -> None:

@@ -22,7 +22,7 @@ from dudx.lab.run.noise import Noise
 from dudx.lab.run.objective import Objective
 from dudx.lab.solving import stage, staged, time_windows
 from dudx.lab.solving.grids import Grid
-from dudx.lab.solving.solution_pictures import _without_outliers
+from dudx.lab.solving.solution_pictures import without_outliers
 
 F64 = torch.float64
 TINY = {"width": 6, "depth": 2, "batch": 60, "boundary_batch": 30, "initial_batch": 30, "quiet": True}
@@ -70,8 +70,8 @@ def test_a_solution_is_looked_at_and_kept(solved: Solution, tmp_path: Path) -> N
     assert '<img alt="training"' in page
     assert "<td>CPU seconds</td>" in page
     kept = solved.save(tmp_path / "kept")
-    assert json.loads((kept / "solution.json").read_text())["status"] == "finished"
-    assert torch.load(kept / "network.pt").keys() == solved.network.state_dict().keys()
+    assert json.loads((kept / "result.json").read_text())["status"] == "finished"
+    assert np.array_equal(Solution.load(kept, plate())([[0.1, 0.2]]), solved([[0.1, 0.2]]))
     with np.load(kept / "solution.npz") as arrays:
         assert arrays["u"].shape == (201, 201)
     grid = solved.grid(11)
@@ -114,11 +114,15 @@ def test_without_meshio_the_package_to_install_is_named(monkeypatch: pytest.Monk
 
 def test_a_few_large_values_do_not_hide_the_others() -> None:
     values = np.linspace(0, 1, 1000).reshape(20, 50)
-    assert _without_outliers(values) == (None, None)
+    assert without_outliers(values) == (None, None)
     values[3, 4], values[0, 0] = 1e3, np.nan
-    low, high = _without_outliers(values)
-    assert low == 0.0
-    assert high == pytest.approx(0.98, abs=0.01)
+    low, high = without_outliers(values)
+    assert low is None
+    assert high == pytest.approx(0.99, abs=0.01)
+    low, high = without_outliers(-values)
+    assert low == pytest.approx(-0.99, abs=0.01)
+    assert high is None
+    assert without_outliers(np.full((2, 2), np.nan)) == (None, None)
 
 
 def test_time_is_animated(tmp_path: Path) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.table import Table as ScreenTable
@@ -18,6 +18,9 @@ from dudx.lab.cli.program import (
     console,
     folder_option,
 )
+
+if TYPE_CHECKING:
+    from dudx.lab.problems import Problem
 
 #: Reasons for ending a run before its last epoch.
 _STOPPED = {"settled": "the loss on fresh points has settled", "seconds": "the CPU seconds are used up"}
@@ -38,7 +41,6 @@ def train(
 
     Example: dudx train poisson --engine sfd --out runs/poisson
     """
-    from dudx.lab import plots
     from dudx.lab.problems import problem as problem_named
     from dudx.lab.problems import problems
     from dudx.lab.run import training
@@ -51,7 +53,7 @@ def train(
     if settings.problem != problem:
         raise InputError(f"The run in {str(out)!r} is of the problem {settings.problem!r}, not {problem!r}.")
     result = training.train(settings, out, resume=resume)
-    _show_result(result, out, plots.draw(out, problem_named(problem), problem))
+    _show_result(result, out, _pictures(out, problem_named(problem), problem))
     if result["status"] == "diverged":
         print(
             f"dudx: the loss is not finite after epoch {result['diverged_at']}; try a smaller learning rate.",
@@ -63,13 +65,26 @@ def train(
         raise typer.Exit(130)
 
 
+def _pictures(folder: Path, problem: Problem, name: str) -> list[Path]:
+    """Draw the pictures of a run; without a reference, the solution beside its residual."""
+    from dudx.lab import plots
+    from dudx.lab.run.records import TRAINED
+    from dudx.lab.solving import Solution
+
+    drawn, picture = plots.draw(folder, problem, name), folder / "solution.png"
+    if picture not in drawn and (folder / TRAINED).exists():
+        Solution.load(folder, problem).plot(picture)
+        drawn.insert(0, picture)
+    return drawn
+
+
 def _show_result(result: dict[str, Any], out: Path, pictures: list[Path]) -> None:
     table = ScreenTable(title=f"{result['problem']} with {result['engine']}, {result['status']}", show_header=False)
     for key, value in (
-        ("relative L2", percent(result["l2_relative"])),
+        *([("relative L2", percent(result["l2_relative"]))] if result["l2_relative"] is not None else []),
         *([("estimated", _estimated(result["estimate"]))] if "estimate" in result else []),
-        ("SMAPE", percent(None if result["smape"] is None else result["smape"] / 100)),
-        ("max error", "-" if result["max_error"] is None else f"{result['max_error']:.2g}"),
+        *([("max error", f"{result['max_error']:.2g}")] if result["max_error"] is not None else []),
+        *([("SMAPE", f"{percent(result['smape'] / 100)} (200 % where the reference is 0)")] if result["smape"] else []),
         ("epochs", str(result["epochs"])),
         *([("stopped", _STOPPED[result["stopped"]])] if result.get("stopped", "epochs") != "epochs" else []),
         ("time", f"{result['seconds']:.1f} s"),
@@ -101,6 +116,6 @@ def plot(
     if problem is None:
         drawn = plots.plot_run(run)
     else:
-        drawn = plots.draw(run, problem_named(settings_of(run, {"problem": problem}).problem), problem)
+        drawn = _pictures(run, problem_named(settings_of(run, {"problem": problem}).problem), problem)
     for path in drawn:
         console.print(f"Drawn: {path}")

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, Protocol
@@ -185,14 +186,32 @@ class Problem:
             )
         return tuple(found)
 
+    @property
+    def variables(self) -> ProblemVariables:
+        """The names of the problem and its domain."""
+        return self._variables
+
     def _orders_of(self, name: str) -> list[int]:
         return [0, *self.orders.get(name, {}).values()]
 
     def restart(self) -> None:
         """Set unknown constants back to their initial guesses."""
+        self._give(self._starts)
+
+    def _give(self, constants: Mapping[str, Tensor | float]) -> None:
         with torch.no_grad():
-            for name, start in self._starts.items():
-                (self.unknowns or {})[name].copy_(start)
+            for name, parameter in (self.unknowns or {}).items():
+                parameter.copy_(torch.as_tensor(constants[name], dtype=torch.float64))
+
+    @contextmanager
+    def holding(self, constants: Mapping[str, Tensor | float] | None = None) -> Iterator[None]:
+        """Give the unknown constants other values for a while, by default their initial guesses."""
+        before = {name: parameter.detach().clone() for name, parameter in (self.unknowns or {}).items()}
+        self._give(self._starts if constants is None else constants)
+        try:
+            yield
+        finally:
+            self._give(before)
 
     def hard_conditions(self) -> nn.Module | None:
         """Make the module that lets `hard` conditions hold, from points and a network's outputs; None without any."""

@@ -24,7 +24,7 @@ class Loop(ABC):
     records: Records
     checkpoint: Checkpoint
     #: Called after each checkpoint is written.
-    saved: Callable[[], None] | None
+    saved: Callable[[], None] | None = None
     stopping: Stopping
     #: The name of the run in the progress display.
     title: str

@@ -18,6 +18,8 @@ from dudx.lab.run.phases import StepReport
 from dudx.lab.run.settings import Settings
 
 METRICS, CALIBRATIONS, RESULT, PREDICTION = "metrics.csv", "calibrations.json", "result.json", "prediction.npz"
+#: The trained networks, written when the run ends.
+TRAINED = "trained.pt"
 #: Files written before the first epoch.
 CONFIG, ENVIRONMENT = STARTED_WITH = "config.toml", "environment.json"
 SCORES = ("l2_relative", "smape", "max_error")
@@ -144,7 +146,7 @@ class Records:
         """Write the result, and the checksums of all files that belong to it."""
         content = file_formats.json_text(result).encode()
         # The checksums first: a result never exists without them.
-        seal(self.folder, (*STARTED_WITH, METRICS, CALIBRATIONS, PREDICTION), coming={RESULT: content})
+        seal(self.folder, (*STARTED_WITH, METRICS, CALIBRATIONS, PREDICTION, TRAINED), coming={RESULT: content})
         file_formats.write_bytes(self.folder / RESULT, content)
 
     # -- for a checkpoint ----------------------------------------------------------------------------------------

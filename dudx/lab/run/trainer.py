@@ -13,8 +13,6 @@ import torch
 from torch import Tensor, nn
 
 from dudx.engines.interface import state_of, with_state
-from dudx.errors import InputError
-from dudx.lab.named_objects import look_up, said
 from dudx.lab.problems import Problem
 from dudx.lab.run.batches import Batches
 from dudx.lab.run.checkpoint import Checkpoint, RandomNumbers, Stateful, kept
@@ -25,9 +23,6 @@ from dudx.lab.run.error_estimate import estimate
 from dudx.lab.run.evaluation import Evaluation, scored
 from dudx.lab.run.least_squares import LeastSquaresPhase
 from dudx.lab.run.loop import Loop
-from dudx.lab.run.networks import knowledge_taken, networks, sizes_taken
-from dudx.lab.run.networks.assembled import assembled
-from dudx.lab.run.networks.rescaling import Bounds
 from dudx.lab.run.noise import Noise
 from dudx.lab.run.objective import Objective, Part
 from dudx.lab.run.optimizers.lbfgs import lbfgs
@@ -35,6 +30,7 @@ from dudx.lab.run.phases import Descent, DivergedError, LineSearch, Phase, StepR
 from dudx.lab.run.records import Records
 from dudx.lab.run.settings import Settings
 from dudx.lab.run.stopping import Stopping
+from dudx.lab.run.trained_networks import fill, make_network, write_trained
 from dudx.lab.run.weighting import Weighting
 
 #: Steps are recalibrated when the damping has changed by this factor, since the network has changed as much and
@@ -102,6 +98,13 @@ class Trainer(Loop):
         if not self.settings.lbfgs_epochs:
             return None
         return LineSearch(lbfgs(self.parameters, lr=1.0), "lbfgs", self._gradient, self.engine_generator)
+
+    def start_from(self, network: nn.Module, constants: Mapping[str, float]) -> None:
+        """Continue from a network that is built alike, and from constants by name."""
+        fill(self.model, network.state_dict(), "The solution to start from has another network")
+        with torch.no_grad():
+            for name in self.unknowns.keys() & constants.keys():
+                self.unknowns[name].fill_(constants[name])
 
     # -- what a checkpoint keeps ---------------------------------------------------------------------------------
 
@@ -238,26 +241,6 @@ class Trainer(Loop):
             facts["estimate"] = None if found is None else asdict(found)
         if file_scores := self.evaluation.file_scores():
             facts["file_reference"] = file_scores
+        if not self.views.isolating:  # else the network is no function of single points
+            write_trained(self.records.folder, self.problem, [self.model])
         return self.records.write_result(scored(arrays), arrays, facts)
-
-
-def make_network(problem: Problem, settings: Settings) -> nn.Module:
-    """Construct the network that the settings name, with what the problem adds to it."""
-    maker = look_up(settings.network, networks(), "network")
-    rescaled = problem.rescaled if settings.rescale is None else settings.rescale
-    sizes = sizes_taken(maker, settings.width, settings.depth, settings.spread, settings.initialisation)
-    shape = {**sizes, **knowledge_taken(maker, problem)}
-
-    def make(inputs: int, outputs: int, bounds: Bounds | None) -> nn.Module:
-        made = maker(inputs, outputs, **shape, bounds=bounds)
-        if not isinstance(made, nn.Module):
-            raise TypeError(f"it is a {type(made).__name__}, not a torch module")
-        return made
-
-    try:
-        return assembled(problem, make, problem.domain.bounds if rescaled else None)
-    except (Exception, SystemExit) as error:  # of the user's code
-        raise InputError(
-            f"The network {settings.network!r} cannot be made from (inputs, outputs, "
-            f"{', '.join(f'{key}=...' for key in (*shape, 'bounds'))}): {said(error)}."
-        ) from error

@@ -1,10 +1,15 @@
 """Solve a problem by one call.
 
-solution = solve(problem, minutes=5)
-solution(points), solution.plot(), solution.error(reference), solution.save("run")
+solution = solve(problem, minutes=5, out="run")
+solution(points), solution.plot(), solution.error(reference), solution.integral(lambda u: u)
+solution = load("run", problem)
 """
 
+from dudx.lab.solving.derived_quantities import Integral
+from dudx.lab.solving.progress import Progress
 from dudx.lab.solving.solution import Solution
 from dudx.lab.solving.solver import solve
 
-__all__ = ["Solution", "solve"]
+load = Solution.load
+
+__all__ = ["Integral", "Progress", "Solution", "load", "solve"]

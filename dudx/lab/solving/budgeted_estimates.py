@@ -23,10 +23,11 @@ class BudgetedEstimates:
 
     Args:
         budget: CPU seconds of the whole run.
+        enough: an error that a quick estimate finds below this is estimated carefully at once.
     """
 
-    def __init__(self, budget: float = math.inf):
-        self.budget = budget
+    def __init__(self, budget: float = math.inf, enough: float = 0.0):
+        self.budget, self.enough = budget, enough
         #: CPU seconds of a quick estimate; 0 before the first estimate.
         self.quick_seconds = 0.0
 
@@ -39,6 +40,21 @@ class BudgetedEstimates:
         trainer.engine_generator.set_state(state)
         self.quick_seconds = (time.process_time() - began) * (QUICK / directions) ** _POWER
         return found
+
+    @staticmethod
+    def possible(trainer: Trainer) -> bool:
+        """Return True if errors are to be estimated, and the network's samples do not influence each other."""
+        return trainer.settings.estimate and not trainer.views.isolating
+
+    def assessed(self, trainer: Trainer, window: bool, last: bool) -> Estimate | None:
+        """Estimate the error: quickly on the way and of windows, carefully before the run ends."""
+        if not self.possible(trainer):
+            return None
+        if window or not last:
+            found = self(trainer, QUICK)
+            if window or found.relative_l2 >= self.enough:
+                return found
+        return self(trainer, self.careful)
 
     def seconds(self, directions: int) -> float:
         """Predict the CPU seconds of an estimate."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
@@ -37,6 +37,8 @@ class Solved(Protocol):
     def __call__(self, points: np.ndarray) -> np.ndarray: ...
 
     def residual(self, points: np.ndarray) -> np.ndarray: ...
+
+    def evaluate(self, expression: Callable[..., Any], points: np.ndarray) -> np.ndarray: ...
 
     def error(self, reference: Any) -> float: ...
 
@@ -92,14 +94,12 @@ def inside_domain(problem: Problem, x: np.ndarray) -> np.ndarray:
     return ~problem.domain.lies_outside(torch.from_numpy(x), relative=1e-9).numpy()
 
 
-def grid(solution: Solved, n: int, at: Mapping[str, float]) -> Grid:
-    """Evaluate a solution on a grid of n points per axis, over the first three inputs that are not held.
+#: Expressions of the unknown functions by name, or one expression.
+Quantities = Callable[..., Any] | Mapping[str, Callable[..., Any]]
 
-    Args:
-        solution: the solution to evaluate.
-        n: points per axis.
-        at: the inputs to hold constant, and their values; inputs beyond the third axis are held at their middle.
-    """
+
+def grid(solution: Solved, n: int, at: Mapping[str, float], of: Quantities | None = None) -> Grid:
+    """Evaluate a solution, or expressions of it, on a grid of n points per axis; see `Solution.grid`."""
     problem = solution.problem
     if strangers := [name for name in at if name not in problem.inputs]:
         raise InputError(f"There is no input named {strangers[0]!r}; the inputs are {', '.join(problem.inputs)}.")
@@ -111,9 +111,27 @@ def grid(solution: Solved, n: int, at: Mapping[str, float]) -> Grid:
     held = {name: float(at.get(name, middle[name])) for name in problem.inputs if name not in free}
     axes = {name: np.linspace(low[i], high[i], n) for i, name in enumerate(problem.inputs) if name in free}
     mesh = np.meshgrid(*axes.values(), indexing="ij")
-    columns = dict(zip(axes, (part.reshape(-1) for part in mesh), strict=True))
-    x = np.stack([columns.get(name, np.full(mesh[0].size, held.get(name, 0.0))) for name in problem.inputs], axis=1)
-    inside, values = inside_domain(problem, x), np.full((len(x), problem.outputs), np.nan)
-    values[inside] = solution(x[inside])
-    shaped = {name: values[:, i].reshape(mesh[0].shape) for i, name in enumerate(problem.names)}
-    return Grid(axes, held, shaped)
+    spread = dict(zip(axes, (part.reshape(-1) for part in mesh), strict=True))
+    x = np.stack([spread.get(name, np.full(mesh[0].size, held.get(name, 0.0))) for name in problem.inputs], axis=1)
+    inside = inside_domain(problem, x)
+    columns = named_columns(solution, x[inside], of)
+    values = {name: np.full(mesh[0].shape, np.nan) for name in columns}
+    for name, column in columns.items():
+        values[name].reshape(-1)[inside] = column
+    return Grid(axes, held, values)
+
+
+def named_columns(solution: Solved, x: np.ndarray, of: Quantities | None) -> dict[str, np.ndarray]:
+    """Evaluate the unknown functions, or expressions, at points (N, d): one column (N,) per name."""
+    if of is None:
+        return dict(zip(solution.problem.names, solution(x).T, strict=True))
+    if not isinstance(of, Mapping):
+        of = {"expression": of}
+    if not of or not all(isinstance(name, str) for name in of):
+        raise InputError('Expressions have names, of={"speed": lambda u, v: ...}.')
+    found = {}
+    for name, expression in of.items():
+        columns = solution.evaluate(expression, x).T
+        for number, column in enumerate(columns, 1):
+            found[name if len(columns) == 1 else f"{name} {number}"] = column
+    return found

@@ -17,7 +17,7 @@ from matplotlib.figure import Figure
 
 from dudx.errors import InputError, percent
 from dudx.lab import file_formats
-from dudx.lab.plots import FIELD_MAP, STYLE, training_panels
+from dudx.lab.plots import FIELD_MAP, STYLE, training_columns, training_panels
 from dudx.lab.solving.grids import Solved, grid
 from dudx.lab.solving.solution_pictures import picture, show
 
@@ -83,10 +83,9 @@ def _animation(solution: Solved, frames: int) -> str:
 
 def _training(solution: Solved) -> Figure:
     """Draw the losses, and the errors if there is a reference, over the epochs."""
-    scored = any(row.get("l2_relative") for row in solution.history)
     with mpl.rc_context(STYLE):
         figure = Figure(figsize=(10, 3.6), layout="constrained")
-        axes = figure.subplots(1, 1 + scored, squeeze=False)[0]
+        axes = figure.subplots(1, training_columns(solution.history), squeeze=False)[0]
         training_panels(axes, "loss", solution.history)
     return figure
 

@@ -12,13 +12,13 @@ import torch
 from numpy.typing import ArrayLike
 from torch import nn
 
-from dudx.engines.taylor import Taylor
 from dudx.errors import InputError
 from dudx.lab import file_formats
 from dudx.lab.problems import Problem
-from dudx.lab.run.settings import Settings, to_toml
-from dudx.lab.solving.grids import Grid, grid
-from dudx.lab.solving.time_windows import Windows
+from dudx.lab.run.settings import Settings
+from dudx.lab.solving.derived_quantities import Integral, derived_residual, evaluated, integrate
+from dudx.lab.solving.grids import Grid, Quantities, grid
+from dudx.lab.solving.stored_solution import read_solution
 from dudx.lab.solving.values import as_points, reference_values, warn_outside
 
 _ROWS = 2**13
@@ -48,6 +48,16 @@ class Solution:
         self.problem, self.network, self.settings = problem, network.eval(), settings
         self.result, self.history, self._folder = dict(result), list(history), folder
 
+    @classmethod
+    def load(cls, folder: str | Path, problem: Problem | None = None) -> Solution:
+        """Load the solution that `solve` or `dudx train` left in a folder, on the CPU.
+
+        Args:
+            folder: the run's folder, or that of `save`.
+            problem: the problem that was solved; may be left out for those of the package. Another one is refused.
+        """
+        return cls(*read_solution(Path(folder), problem))
+
     def __call__(self, points: ArrayLike | torch.Tensor) -> np.ndarray:
         """Evaluate the unknown functions (N, m) at points (N, d), columns in the order of the problem's inputs."""
         x = as_points(points, self.problem)
@@ -55,31 +65,53 @@ class Solution:
         return self._values(x)
 
     def _values(self, x: np.ndarray) -> np.ndarray:
-        dtype = next(self.network.parameters()).dtype
+        return self._by_rows(x, self.network)
+
+    def _by_rows(self, x: np.ndarray, function: Callable[[torch.Tensor], torch.Tensor]) -> np.ndarray:
+        """Call a function on the network's device with points (N, d), some rows at a time."""
+        like = next(self.network.parameters())
         with torch.no_grad():
-            values = [self.network(rows.to(dtype)) for rows in torch.from_numpy(x).split(_ROWS)]
-        return torch.cat(values).double().numpy()
+            values = [function(rows.to(like)) for rows in torch.from_numpy(x).split(_ROWS)]
+        return torch.cat(values).double().cpu().numpy()
 
     def residual(self, points: ArrayLike | torch.Tensor) -> np.ndarray:
         """Evaluate the residuals of the equations, (N, number of equations), at points."""
-        x = as_points(points, self.problem)
-        dtype = next(self.network.parameters()).dtype
-        with torch.no_grad():
-            found = [self._residual(rows.to(dtype)) for rows in torch.from_numpy(x).split(_ROWS)]
-        return torch.cat(found).double().numpy()
+        return self._by_rows(as_points(points, self.problem), lambda x: evaluated(self, self.problem.residual, x))
 
-    def _residual(self, x: torch.Tensor) -> torch.Tensor:
-        if not isinstance(self.network, Windows):
-            returned = self.problem.residual(self.network, x, Taylor())
-            return torch.cat(returned if isinstance(returned, tuple) else (returned,), dim=1)
-        found: torch.Tensor | None = None
-        for rows, network in self.network.parts(x):
-            returned = self.problem.residual(network, x[rows], Taylor())
-            values = torch.cat(returned if isinstance(returned, tuple) else (returned,), dim=1)
-            found = values.new_empty(len(x), values.shape[1]) if found is None else found
-            found[rows] = values
-        assert found is not None
-        return found
+    def evaluate(self, expression: Callable[..., Any], points: ArrayLike | torch.Tensor) -> np.ndarray:
+        """Evaluate an expression such as `lambda u, v: v.x - u.y` at points; (N, number of its values).
+
+        Args:
+            expression: as an equation of the problem: a function of unknown functions, inputs, `points` and unknown
+                constants by name. It returns one value or a tuple.
+            points: where, (N, d).
+        """
+        x, quantity = as_points(points, self.problem), derived_residual(self, expression)
+        warn_outside(x, self.problem)
+        return self._by_rows(x, lambda rows: evaluated(self, quantity, rows)[:, :-1])
+
+    def integral(
+        self,
+        expression: Callable[..., Any],
+        on: Any = None,
+        line: tuple[ArrayLike, ArrayLike] | None = None,
+        n: int = 2**16,
+        **at: float,
+    ) -> Integral:
+        """Integrate an expression over the domain, a part of its boundary, or a line.
+
+        ```python
+        flow = solution.integral(lambda u, n: u.along(n), on="right")
+        ```
+
+        Args:
+            expression: as for `evaluate`, with one value; on a boundary it may take the outward normals `n`.
+            on: a part of the boundary, as in conditions, or "boundary" for all of it; None for the domain.
+            line: two points, for an integral along the line between them.
+            n: the number of points.
+            at: inputs that are held, such as `t=1.0`; else the integral is over them too.
+        """
+        return integrate(self, expression, on, line, at, n)
 
     @property
     def estimate(self) -> float | None:
@@ -110,15 +142,36 @@ class Solution:
             )
         return float(np.linalg.norm((ours - true)[known]) / size)
 
-    def grid(self, n: int = 101, **at: float) -> Grid:
-        """Evaluate on a regular grid; see `dudx.lab.solving.grids.grid`."""
-        return grid(self, n, at)
+    def grid(self, n: int = 101, of: Quantities | None = None, **at: float) -> Grid:
+        """Evaluate on a regular grid over the first three inputs that are not held.
 
-    def plot(self, path: str | Path | None = None, reference: Callable[..., Any] | None = None) -> Any:
-        """Plot the solution, and the residual or, with a reference, the error; return a matplotlib figure."""
+        Args:
+            n: points per axis.
+            of: expressions by name, as for `evaluate`, instead of the unknown functions; or one expression.
+            at: inputs that are held, and their values; those beyond the third axis are held at their middle.
+        """
+        return grid(self, n, at, of)
+
+    def plot(
+        self,
+        path: str | Path | None = None,
+        reference: Callable[..., Any] | None = None,
+        of: Quantities | None = None,
+        arrows: Sequence[str] = (),
+        deformed: Sequence[str] = (),
+    ) -> Any:
+        """Plot the solution, and the residual or, with a reference, the error; return a matplotlib figure.
+
+        Args:
+            path: the file to write, if any.
+            reference: as for `error`.
+            of: expressions by name, as for `evaluate`, to plot instead; or one expression.
+            arrows: two unknown functions, such as velocities ("u", "v"), whose streamlines are drawn over the maps.
+            deformed: two unknown functions that are displacements; the maps are drawn on the deformed shape.
+        """
         from dudx.lab.solving.solution_pictures import picture
 
-        return picture(self, None if path is None else Path(path), reference)
+        return picture(self, None if path is None else Path(path), reference, of, arrows, deformed)
 
     def save_html(self, path: str | Path, frames: int = 21) -> Path:
         """Write one page that needs no other file: the solution animated over time, the training, the numbers."""
@@ -127,15 +180,11 @@ class Solution:
         return write_page(self, Path(path), frames)
 
     def save(self, folder: str | Path) -> Path:
-        """Save the run with its history and checkpoint, the network, values on a grid, and a plot to a folder."""
+        """Save the run with network, history and checkpoint, values on a grid, and a plot to a folder."""
         place = Path(folder)
         file_formats.make_folder(place)
         if self._folder is not None and self._folder.exists() and self._folder.resolve() != place.resolve():
             shutil.copytree(self._folder, place, dirs_exist_ok=True)
-        with file_formats.atomic(place / "network.pt") as temporary:
-            torch.save(self.network.state_dict(), temporary)
-        file_formats.write_text(place / "settings.toml", to_toml(self.settings))
-        file_formats.write_text(place / "solution.json", file_formats.json_text(self.result))
         found = self.grid(41 if len(self.problem.inputs) > 2 else 201)
         file_formats.write_arrays(place / "solution.npz", **found.arrays())
         self.plot(place / "solution.png")

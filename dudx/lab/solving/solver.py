@@ -17,8 +17,10 @@ from dudx.lab.run.interruption import stop_request
 from dudx.lab.run.records import read_metrics
 from dudx.lab.run.settings import Settings, make_settings
 from dudx.lab.run.training import run_in_folder
+from dudx.lab.solving.progress import Callback, Callbacks
 from dudx.lab.solving.solution import Solution
 from dudx.lab.solving.staged import StagedRun
+from dudx.lab.solving.stored_solution import network_settings
 from dudx.lab.solving.time_windows import Windows, can_be_cut
 
 #: Settings that are always shown, and those that are never part of a call.
@@ -38,6 +40,9 @@ def solve(
     profile: str = "auto",
     enough: float = 5e-6,
     resume: bool = False,
+    start: Solution | None = None,
+    on_step: Callback | None = None,
+    on_estimate: Callback | None = None,
     **settings: Any,
 ) -> Solution:
     """Solve a problem with settings chosen for it.
@@ -56,7 +61,11 @@ def solve(
         profile: the settings to start from.
         enough: the estimated relative error at which training ends.
         resume: continue the run in `out`, with the arguments it was started with.
-        settings: any of `Settings`, instead of what would be chosen.
+        start: a solution whose network and constants training starts from, of this problem or of a similar one, with
+            other coefficients, values or domain. Its network's settings are used.
+        on_step: called with a `Progress` after each step; training ends if it returns True.
+        on_estimate: called with a `Progress` after each error estimate; training ends if it returns True.
+        settings: any of `Settings`, instead of what would be chosen, such as `device="cuda"`, `seed=1`, `width=64`.
     """
     if not isinstance(problem, Problem):
         raise InputError(f"solve takes a dudx.lab.Problem; got {type(problem).__name__}.")
@@ -69,8 +78,12 @@ def solve(
         )
     if resume and out is None:
         raise InputError("resume=True continues a run in its folder; give the folder with out=.")
+    if start is not None:
+        settings = network_settings(start, windows) | settings
     clock = time.process_time()
     report: Callable[[str], None] = (lambda text: None) if quiet else _report
+    callbacks = Callbacks(report, on_step, on_estimate)
+    begin = None if start is None else (start.network, start.result.get("unknowns", {}))
     with stop_request(quiet) as stop:
         chosen = make_settings(problem, profile, **{"seconds": 60.0 * minutes, **settings})
         report(_announcement(problem, chosen, settings))
@@ -78,7 +91,7 @@ def solve(
         try:
             result, run = run_in_folder(
                 chosen, folder, resume, problem,
-                lambda: StagedRun(problem, chosen, folder, windows, enough, report, quiet, stop, clock),
+                lambda: StagedRun(problem, chosen, folder, windows, enough, callbacks, quiet, stop, clock, begin),
             )  # fmt: skip
             if result["status"] == "diverged":
                 raise ModelError(
@@ -114,7 +127,7 @@ def _summary(solution: Solution, run: StagedRun, out: str | Path | None) -> list
         sentences.append(f"Interrupted: this is the best network so far.{remedy}")
     if run.accepted and "windows" not in result:
         sentences.append("The windows of time are not better by the estimate: the one network is returned.")
-    elif result["status"] == "interrupted" and isinstance(run.network, Windows):
+    elif isinstance(run.network, Windows) and found is None:
         sentences.append(
             f"Windows of time are finished up to {run.stage.start:.4g}, and trained up to {run.stage.end:.4g}; later "
             "values are extrapolated."

@@ -24,10 +24,19 @@ from dudx.lab.run.loop import Loop
 from dudx.lab.run.phases import DivergedError
 from dudx.lab.run.settings import Settings
 from dudx.lab.run.stopping import Stopping
-from dudx.lab.run.trainer import Trainer, make_network
+from dudx.lab.run.trained_networks import rebuilt, write_trained
+from dudx.lab.run.trainer import Trainer
 from dudx.lab.solving.budgeted_estimates import PROBE, QUICK, BudgetedEstimates
+from dudx.lab.solving.progress import Callbacks, Progress
 from dudx.lab.solving.stage import Stage
-from dudx.lab.solving.time_windows import can_be_cut, joined, warm_start, window_problem
+from dudx.lab.solving.time_windows import (
+    can_be_cut,
+    joined,
+    networks_and_spans,
+    rebuilt_windows,
+    warm_start,
+    window_problem,
+)
 
 #: A window is accepted with an error below the first; the next one is longer with an error below the second; training
 #: of a window ends with an error below the third.
@@ -46,9 +55,11 @@ class StagedRun(Loop):
     Args:
         windows: True starts with windows, False never uses them, None decides by the estimates.
         enough: the estimated error at which training ends.
-        report: called with sentences for the user.
+        callbacks: called after steps and estimates, and with sentences for the user.
+        quiet: show no progress.
         stop: returns True once the run is to stop.
         clock: the process time from which on CPU seconds count; by default now.
+        start: a network and constants to start from, if any.
     """
 
     def __init__(
@@ -58,16 +69,23 @@ class StagedRun(Loop):
         folder: Path,
         windows: bool | None,
         enough: float,
-        report: Callable[[str], None],
+        callbacks: Callbacks,
         quiet: bool = False,
         stop: Callable[[], bool] | None = None,
         clock: float | None = None,
+        start: tuple[nn.Module, Mapping[str, float]] | None = None,
     ):
         self._clock = time.process_time() if clock is None else clock
         self.problem, self.settings, self.folder, self.title = problem, settings, folder, problem.title
-        self.quiet, self.stop, self.saved, self._report = quiet, stop, None, report
+        self.quiet, self.stop, self.saved, self._callbacks, self._report = (
+            quiet,
+            stop,
+            None,
+            callbacks,
+            callbacks.report,
+        )
         self._options = {"windows": windows, "enough": enough}
-        self._cuttable = windows is not False and can_be_cut(problem)
+        self._cuttable, self._axis = windows is not False and can_be_cut(problem), problem.time or 0
         self.epochs, self.limit = sys.maxsize, settings.seconds or math.inf
         self.stopping = Stopping(0, settings.seconds)
         self.reason: str | None = None
@@ -77,12 +95,14 @@ class StagedRun(Loop):
         self.accepted: list[dict[str, float]] = []
         #: The latest estimate of the whole domain's network.
         self.estimate: dict[str, Any] | None = None
-        self.estimates = BudgetedEstimates(self.limit)
+        self.estimates = BudgetedEstimates(self.limit, enough)
         #: CPU seconds of building a window's trainer, and of a step.
         self.setup = self.step_seconds = 0.0
         #: The parameters before the present step, which an interrupt may leave half done.
         self._before: list[Tensor] = []
         self.trainer = Trainer(problem, settings, folder)
+        if start is not None:
+            self.trainer.start_from(*start)
         self.records = self.trainer.records
         self.records.more = ("estimate",)
         self.stage = Stage(0, 0.0, 0.0, 0.0, self.limit)
@@ -95,13 +115,6 @@ class StagedRun(Loop):
         self.checkpoint = Checkpoint(folder, settings.problem, {"staged": self, "records": self.records})
         if windows:
             self._abandon(None)
-
-    @property
-    def _axis(self) -> int:
-        assert self.problem.time is not None
-        return self.problem.time
-
-    # -- what a checkpoint keeps ---------------------------------------------------------------------------------
 
     def state_dict(self) -> dict[str, Any]:
         parts = {name: dict(p.state_dict()) for name, p in self.trainer.checkpoint.parts.items() if name != "records"}
@@ -120,12 +133,11 @@ class StagedRun(Loop):
         self.stage, self.reason = Stage(**state["stage"]), state["reason"]
         self.estimates.quick_seconds, self.setup, self.estimate = state["cost"], state["setup"], state["estimate"]
         self.accepted = [dict(window) for window in state["accepted"]]
-        self.whole = None if state["whole"] is None else self._rebuilt(self.problem, state["whole"])
-        self.networks = []
-        for window, network in zip(self.accepted, state["networks"], strict=True):
-            before = self.networks[-1] if self.networks else None
-            own = window_problem(self.problem, window["from"], window["to"], before)
-            self.networks.append(self._rebuilt(own, network))
+        if state["whole"] is not None:
+            self.whole = rebuilt(self.problem, self.settings, state["whole"]).to(self.trainer.device)
+        spans = [(window["from"], window["to"]) for window in self.accepted]
+        windows = rebuilt_windows(self.problem, self.settings, state["networks"], spans)
+        self.networks = [network.to(self.trainer.device) for network in windows]
         if self.stage.number:
             self.trainer = self._window_trainer(self.stage)
         elif self.trainer.problem is not self.problem:
@@ -134,13 +146,6 @@ class StagedRun(Loop):
         for name, part in self.trainer.checkpoint.parts.items():
             if name != "records":
                 part.load_state_dict(state["trainer"][name])
-
-    def _rebuilt(self, problem: Problem, state: Mapping[str, Tensor]) -> nn.Module:
-        network = make_network(problem, self.settings).to(self.trainer.device, self.trainer.dtype)
-        network.load_state_dict(state)
-        return network.eval()
-
-    # -- a step --------------------------------------------------------------------------------------------------
 
     @property
     def _over(self) -> str | None:
@@ -161,18 +166,28 @@ class StagedRun(Loop):
         trainer.epoch += 1
         taken = self._clock - began
         self.step_seconds = 0.7 * self.step_seconds + 0.3 * taken if self.step_seconds else taken
-        if self._estimable and not self.estimates.quick_seconds:
+        if self.estimates.possible(self.trainer) and not self.estimates.quick_seconds:
             self.estimates(self.trainer, PROBE)
         reason, check = self._stage_over(), self._check()
         due = reason is not None or check is not None
-        found = self._assessed(reason) if due else None
+        found = self.estimates.assessed(trainer, bool(self.stage.number), reason is not None) if due else None
         evaluating = due or self.epoch % self.settings.evaluate_every == 0
         window = {"window": self.stage.number} if self._cuttable else {}
         self._now()
         self._log(report, evaluating, **window, estimate=None if found is None else found.relative_l2)
+        stage, error = self.stage, self.stage.error if found is None else found.relative_l2
+        now = Progress(
+            self.epoch, report.loss, report.by_name, self.stopping.spent, error if math.isfinite(error) else None,
+            self.records.unknowns, (stage.start, stage.end) if stage.number else None, trainer.model,
+        )  # fmt: skip
+        ended = self._callbacks.stop_after(found is not None, now)
+        if ended and not due:
+            due, found = True, self.estimates.assessed(trainer, bool(stage.number), True)
         del trainer  # a window that begins releases it
         if due:
             self._decide(reason, check, found)
+        if ended:
+            self.reason = "callback"
 
     def _now(self) -> float:
         """Return the CPU seconds of the run so far, everything included."""
@@ -196,27 +211,10 @@ class StagedRun(Loop):
     def _check(self) -> float | None:
         """Return the error above which training is lost if an estimate is due now, else None."""
         stage = self.stage
-        if not self._estimable or (stage.number and self.estimates.seconds(QUICK) > 0.1 * stage.budget):
+        slow = stage.number and self.estimates.seconds(QUICK) > 0.1 * stage.budget
+        if slow or not self.estimates.possible(self.trainer):
             return None
         return stage.check(max((self._now() - stage.began) / stage.budget, self.trainer.epoch / self.trainer.epochs))
-
-    # -- estimates -----------------------------------------------------------------------------------------------
-
-    @property
-    def _estimable(self) -> bool:
-        return self.settings.estimate and not self.trainer.views.isolating
-
-    def _assessed(self, reason: str | None) -> Estimate | None:
-        """Estimate the error: quickly on the way and of windows, carefully before the run ends."""
-        if not self._estimable:
-            return None
-        if self.stage.number or reason is None:
-            found = self.estimates(self.trainer, QUICK)
-            if self.stage.number or found.relative_l2 >= self._options["enough"]:
-                return found
-        return self.estimates(self.trainer, self.estimates.careful)
-
-    # -- decisions -----------------------------------------------------------------------------------------------
 
     def _decide(self, reason: str | None, check: float | None, found: Estimate | None) -> None:
         """End the run, go on, or change to another window, by the latest estimate."""
@@ -304,8 +302,6 @@ class StagedRun(Loop):
         else:
             self._begin_window(stage.end, stage.length * (1.5 if stage.error < _VERY_GOOD else 1.0))
 
-    # -- the result ----------------------------------------------------------------------------------------------
-
     def run(self) -> dict[str, Any]:
         """Train to the end; an interrupt returns the best network so far."""
         try:
@@ -335,6 +331,8 @@ class StagedRun(Loop):
             **({"windows": windows} if windows else {}),
         }
         own = self.network is self.trainer.model
+        if not self.trainer.views.isolating:
+            write_trained(self.folder, self.problem, *networks_and_spans(self.network))
         arrays = self.trainer.evaluation.arrays() if own else reference_arrays(self.problem, self.network)
         return self.records.write_result(scored(arrays), arrays, facts)
 
@@ -342,7 +340,8 @@ class StagedRun(Loop):
         """Return the best network so far, its estimate, and its windows if it has any."""
         if not self.stage.number:
             return self.trainer.model, self.estimate, []
-        network, total = joined(self.networks, self.accepted, self.trainer.model, self._times[1], self._axis)
+        end = self._times[1]
+        network, total = joined(self.networks, self.accepted, self.trainer.model, self.stage, end, self._axis)
         if self.whole is not None and not (total and self.estimate and total < self.estimate["relative_l2"]):
             # Lost: around a wrong trajectory estimates are too small (Lorenz' equations: 2.9 %, the error was 93 %).
             self._report("No error estimate: the one network lost the solution. Allow more CPU seconds for windows.")

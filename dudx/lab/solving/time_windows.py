@@ -19,15 +19,24 @@ from dudx.lab.problems import Problem
 from dudx.lab.problems.conditions import Condition, Initial
 from dudx.lab.problems.conditions.variables import with_arguments
 from dudx.lab.problems.geometry import Cylinder, Interval
+from dudx.lab.run.settings import Settings
+from dudx.lab.run.trained_networks import rebuilt
+from dudx.lab.solving.stage import Stage
 from dudx.operators import D
 
 
 class Windows(nn.Module):
-    """A function of time and space that is another network in each window of time."""
+    """A function of time and space that is another network in each window of time.
 
-    def __init__(self, networks: Sequence[nn.Module], ends: Sequence[float], axis: int):
+    Args:
+        networks: a network per window.
+        spans: start and end of each window; the last network also gives all later values.
+        axis: the column of time.
+    """
+
+    def __init__(self, networks: Sequence[nn.Module], spans: Sequence[tuple[float, float]], axis: int):
         super().__init__()
-        self.networks, self.ends, self.axis = nn.ModuleList(networks), list(ends), axis
+        self.networks, self.spans, self.axis = nn.ModuleList(networks), list(spans), axis
 
     def forward(self, x: Tensor) -> Tensor:
         found = [(rows, network(x[rows])) for rows, network in self.parts(x)]
@@ -38,23 +47,44 @@ class Windows(nn.Module):
 
     def parts(self, x: Tensor) -> Iterator[tuple[Tensor, nn.Module]]:
         """Yield the rows of each window that has any, and its network."""
-        inner = x.new_tensor(self.ends[:-1])
+        inner = x.new_tensor([end for _, end in self.spans[:-1]])
         window = torch.bucketize(x[:, self.axis].contiguous(), inner)
         for number in window.unique().tolist():
             yield (window == number).nonzero()[:, 0], self.networks[number]
 
 
 def joined(
-    networks: Sequence[nn.Module], windows: Sequence[Mapping[str, float]], current: nn.Module, end: float, axis: int
+    networks: Sequence[nn.Module],
+    windows: Sequence[Mapping[str, float]],
+    current: nn.Module,
+    stage: Stage,
+    end: float,
+    axis: int,
 ) -> tuple[Windows, float | None]:
-    """Join the networks of finished windows, and the current one up to the end; with the estimate if all are finished.
+    """Join the networks of finished windows, and the current one of a stage; with the estimate if all are finished.
 
     Errors add up from window to window. That they may grow on the way is not in the sum.
     """
-    ends = [window["to"] for window in windows]
-    if ends and ends[-1] >= end:
-        return Windows(networks, ends, axis), sum(window["estimate"] for window in windows)
-    return Windows([*networks, current], [*ends, end], axis), None
+    spans = [(window["from"], window["to"]) for window in windows]
+    if spans and spans[-1][1] >= end:
+        return Windows(networks, spans, axis), sum(window["estimate"] for window in windows)
+    return Windows([*networks, current], [*spans, (stage.start, stage.end)], axis), None
+
+
+def networks_and_spans(network: nn.Module) -> tuple[list[nn.Module], list[tuple[float, float]]]:
+    """Return the networks of windows and their spans, or one network without any."""
+    return (list(network.networks), network.spans) if isinstance(network, Windows) else ([network], [])
+
+
+def rebuilt_windows(
+    problem: Problem, settings: Settings, states: Sequence[Mapping[str, Any]], spans: Sequence[tuple[float, float]]
+) -> list[nn.Module]:
+    """Build the networks of windows from their stored states."""
+    networks: list[nn.Module] = []
+    for state, (start, end) in zip(states, spans, strict=True):
+        before = networks[-1] if networks else None
+        networks.append(rebuilt(window_problem(problem, start, end, before), settings, state))
+    return networks
 
 
 def can_be_cut(problem: Problem) -> bool:
