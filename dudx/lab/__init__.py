@@ -37,7 +37,16 @@ from dudx.lab.run.networks import MLP, FeaturedMLP, Separable
 from dudx.lab.run.settings import Settings, make_settings
 from dudx.lab.run.training import train
 from dudx.lab.sampling import Sampling, SamplingContext
-from dudx.lab.solving import Integral, Progress, Solution, load, solve
+from dudx.lab.solving import (
+    IdentifiedConstant,
+    IdentifiedConstants,
+    Integral,
+    Progress,
+    Solution,
+    load,
+    refits,
+    solve,
+)
 from dudx.lab.solving.values import OutsideDomainWarning
 from dudx.lab.sweep import Run, grid, run_sweep
 
@@ -60,6 +69,8 @@ __all__ = [
     "FlatWall",
     "FourierFeatures",
     "HardConstraint",
+    "IdentifiedConstant",
+    "IdentifiedConstants",
     "Initial",
     "Integral",
     "Interface",
@@ -91,6 +102,7 @@ __all__ = [
     "mirrored_walls",
     "problem",
     "reference",
+    "refits",
     "run_sweep",
     "solve",
     "train",

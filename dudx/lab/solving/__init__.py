@@ -6,10 +6,21 @@ solution = load("run", problem)
 """
 
 from dudx.lab.solving.derived_quantities import Integral
+from dudx.lab.solving.identified_constants import IdentifiedConstant, IdentifiedConstants
 from dudx.lab.solving.progress import Progress
+from dudx.lab.solving.refits import refits
 from dudx.lab.solving.solution import Solution
 from dudx.lab.solving.solver import solve
 
 load = Solution.load
 
-__all__ = ["Integral", "Progress", "Solution", "load", "solve"]
+__all__ = [
+    "IdentifiedConstant",
+    "IdentifiedConstants",
+    "Integral",
+    "Progress",
+    "Solution",
+    "load",
+    "refits",
+    "solve",
+]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Callable, Mapping, Sequence
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +19,7 @@ from dudx.lab.problems import Problem
 from dudx.lab.run.settings import Settings
 from dudx.lab.solving.derived_quantities import Integral, derived_residual, evaluated, integrate
 from dudx.lab.solving.grids import Grid, Quantities, grid
+from dudx.lab.solving.identified_constants import IdentifiedConstants, identified_constants
 from dudx.lab.solving.stored_solution import read_solution
 from dudx.lab.solving.values import as_points, reference_values, warn_outside
 
@@ -118,6 +120,14 @@ class Solution:
         """The relative error estimated without a reference; None if unknown."""
         found = self.result.get("estimate")
         return None if found is None else float(found["relative_l2"])
+
+    @cached_property
+    def unknowns(self) -> IdentifiedConstants:
+        """The unknown constants with error bars, correlations, and whether each has converged.
+
+        The errors are due to the noise of the measurements; there must be more of these than constants.
+        """
+        return identified_constants(self)
 
     def error(
         self, reference: Callable[..., Any] | tuple[ArrayLike, ArrayLike], points: ArrayLike | None = None

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from dudx.errors import InputError, ModelError, percent
+from dudx.errors import DudxError, InputError, ModelError, percent
 from dudx.lab.problems import Problem
 from dudx.lab.run.interruption import stop_request
 from dudx.lab.run.records import read_metrics
@@ -134,7 +134,15 @@ def _summary(solution: Solution, run: StagedRun, out: str | Path | None) -> list
         )
     error = "No error estimate" if found is None else f"Estimated relative error {percent(found)}"
     sentences.append(f"{error}, {result['cpu_seconds']:.0f} CPU seconds, {result['epochs']} steps.")
-    return sentences + [f"{name} = {value:.6g}" for name, value in result.get("unknowns", {}).items()]
+    return sentences + _constants(solution)
+
+
+def _constants(solution: Solution) -> list[str]:
+    """Return the unknown constants, with error bars where the measurements allow them."""
+    try:
+        return [f"{name} = {constant}" for name, constant in solution.unknowns.items()]
+    except DudxError:  # too few measurements, or a network whose samples influence each other
+        return [f"{name} = {value:.6g}" for name, value in solution.result.get("unknowns", {}).items()]
 
 
 def _report(text: str) -> None:
