@@ -77,6 +77,7 @@ def of_named(function, compile=False):
     return Residual(of_fields, inputs=("x", "y"), compile=compile)
 
 
+@pytest.mark.usefixtures("only_traced")
 @pytest.mark.parametrize("compile", [False, True])
 @pytest.mark.parametrize(
     "function",

@@ -138,7 +138,8 @@ def unit_slope(u: Any, n: Any, g: Any) -> Any:
     return u.along(n / n.norm(dim=1, keepdim=True)) + u.xx - g * u.t
 
 
-@pytest.mark.parametrize("compile", [False, pytest.param(True, marks=pytest.mark.slow)])
+@pytest.mark.usefixtures("only_traced")  # the C++ of ensembles is compared in tests/residual/test_compilation.py
+@pytest.mark.parametrize("compile", [False, True])
 @pytest.mark.parametrize("name", ["Taylor", "AD", "FD", "EFD", "SFD"])
 @pytest.mark.parametrize("function", [slope, unit_slope])
 def test_members_share_data_and_directions(name: str, compile: bool, function: Any) -> None:

@@ -159,6 +159,7 @@ def test_a_frozen_network_takes_the_points_it_has_data_of(batch):
         seen(x[:5])
 
 
+@pytest.mark.usefixtures("only_traced")
 def test_compiled_it_is_the_same_and_one_graph_serves_all_data(batch):
     network, (x, a, f) = DeepONet(), batch
     compiled = WITH_ROWS.compiled()

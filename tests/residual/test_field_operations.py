@@ -298,6 +298,7 @@ COMPILED = {
 }
 
 
+@pytest.mark.usefixtures("only_traced")
 @pytest.mark.parametrize("name", COMPILED)
 @pytest.mark.filterwarnings("error::dudx.errors.CompilationWarning")
 def test_compiled_as_eager(model, name) -> None:

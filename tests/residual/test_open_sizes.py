@@ -29,12 +29,13 @@ def burgers(u):
 
 def test_another_shape_is_computed_right():
     model, residual = network(), Residual(burgers, ("x", "t"), compile=True)
-    for size in (16, 24):
+    for size in (16, 24, 11):
         x = torch.rand(size, 2, dtype=torch.float64)
         exact = Residual(burgers, ("x", "t"))(model, x, dudx.AD())
         assert torch.allclose(residual(model, x, dudx.Taylor()), exact, atol=1e-12)
 
 
+@pytest.mark.usefixtures("only_traced")
 @pytest.mark.filterwarnings("error::dudx.errors.CompilationWarning")
 def test_batches_of_many_sizes_share_a_graph():
     model = network()
