@@ -121,7 +121,7 @@ def derivatives_elsewhere(
     if engine.coupled != "ignore" and not torch.compiler.is_compiling():
         what = "an integral, a fractional or upwind derivative passes"
         at = rows[0] if samples_of(model) > 1 else rows.flatten(0, 1)
-        probed_on_schedule(model, "elsewhere", lambda: refuse_if_rows_are_counted(model, at, what))
+        probed_on_schedule(model, "elsewhere", lambda: refuse_if_rows_are_counted(model, at, what, points, len(at)))
     try:
         return derivatives(model, rows.reshape(-1, rows.shape[2]), request, engine)
     except CoupledModelError as error:

@@ -10,6 +10,9 @@ active_modes.py
     torch._C._DisableFuncTorch: an engine whose first call is inside a transform fails later.
     torch._C._autograd._top_saved_tensors_default_hooks: checkpoints with random numbers raise torch's own error.
 
+forward_mode.py
+    torch._C._enter_dual_level, torch._C._exit_dual_level: forward mode fails after a compilation that failed.
+
 containers.py
     _fields, of Python's named tuples rather than of torch.
 

@@ -18,7 +18,7 @@ from torch import Tensor
 
 from dudx.backend.tensor_checks import readable
 from dudx.engines.crosscheck import Trial, refusal, some_of, unverified, values_of
-from dudx.engines.interface import Engine, Sided, Stepped, prepared, refuse_unset, state_of
+from dudx.engines.interface import Engine, Sided, Stepped, prepared, refuse_unset, rows_per_point, state_of
 from dudx.engines.request import Request
 from dudx.engines.step_rounding import refuse_lost_steps
 from dudx.errors import KinkWarning, NotFiniteWarning, UnsupportedError
@@ -235,7 +235,8 @@ def _backwards(model: Model, rows: Tensor) -> list[Tensor] | None:
 
 def _differences(engine: Engine, model: Model, x: Tensor, request: Request, known: NetworkRecord) -> Sequence[Tensor]:
     if engine.coupled != "ignore":
-        refuse_if_rows_are_counted(model, x, f"{type(engine).__name__} passes")
+        passed = len(x) * rows_per_point(engine, x, request).at_once
+        refuse_if_rows_are_counted(model, x, f"{type(engine).__name__} passes", len(x), passed)
         refuse_foreign_noise(model, x, type(engine).__name__)
     with unchanged_generator(getattr(engine, "generator", None)):
         refuse_lost_steps(engine, model, x, request)

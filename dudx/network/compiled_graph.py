@@ -21,6 +21,7 @@ from dudx.backend.compiler import (
     guarded_hooks,
     reversed_matmul,
 )
+from dudx.backend.forward_mode import close_leaked_level
 from dudx.backend.open_sizes import Shapes, in_common, opened
 from dudx.errors import CompilationWarning, first_line
 from dudx.network.batch_bound import BatchBound
@@ -141,12 +142,12 @@ class CompiledGraphs:
         start = time.perf_counter()
         on_cpu = all(tensor.is_cpu for tensor in given if isinstance(tensor, Tensor))
         graph = _compile(function, len(graphs), on_cpu)
-        with (
-            guarded_hooks(),
-            compile_backward_early(),
-            reversed_matmul(),
-        ):
-            result = graph(*given)
+        try:
+            with guarded_hooks(), compile_backward_early(), reversed_matmul():
+                result = graph(*given)
+        except Exception:
+            close_leaked_level()
+            raise
         graphs[place] = graph
         self.seconds += time.perf_counter() - start
         return result
@@ -161,6 +162,7 @@ class CompiledGraphs:
                 self.seconds += time.perf_counter() - start
             return result
         except Exception as error:  # a guarded object has changed and recompilation failed
+            close_leaked_level()
             if not from_compiler(error):
                 raise
             return function(model, *arguments)  # raises errors of the function itself

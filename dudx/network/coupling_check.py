@@ -71,7 +71,7 @@ def _uncoupled(model: Model, x: Tensor) -> NetworkRecord:
     if _probe(model, x):
         raise CoupledModelError(_REFUSAL_OF_SLICES if chunked_rows() else REFUSAL)
     if chunked_rows():
-        refuse_if_rows_are_counted(model, x, "a chunk of the batch passes")
+        refuse_if_rows_are_counted(model, x, "a chunk of the batch passes", CHUNKED_ROWS.get(), len(x))
     return NetworkRecord()
 
 

@@ -10,23 +10,26 @@ from dudx.errors import UnsupportedError
 from dudx.network.batch_bound import Pointwise, samples_of
 from dudx.network.double_precision import in_double
 from dudx.network.model_checks import Model
-from dudx.network.probe_rows import GOLDEN_RATIO, difference, probe_batch
+from dudx.network.probe_rows import difference, in_general_position
 from dudx.network.sandbox import output_of
 
-_ROWS = 8
+#: Maximal numbers of rows of the two batches that are compared.
+_MOST_OWN, _MOST_PASSED = 2**12, 2**16
 
 
-def refuse_if_rows_are_counted(model: Model, x: Tensor, what: str) -> None:
+def refuse_if_rows_are_counted(model: Model, x: Tensor, what: str, own: int, passed: int) -> None:
     """Raise UnsupportedError for a network whose output for a point depends on the batch size or the row index.
 
     Args:
         model: the network.
         x: the points, (B, d).
         what: subject and verb of the message, such as "FD passes".
+        own: number of rows in the user's batch.
+        passed: number of rows in the batch that is passed instead.
     """
     if x.is_meta or isinstance(model, Pointwise) or vmap_active():
         return
-    if not rows_are_counted(model, x):
+    if not rows_are_counted(model, x, own, passed):
         return
     raise UnsupportedError(
         "This network's output for a point depends on how many rows its batch has or on the row's number (len(x), "
@@ -36,27 +39,43 @@ def refuse_if_rows_are_counted(model: Model, x: Tensor, what: str) -> None:
     )
 
 
-def rows_are_counted(model: Model, x: Tensor) -> bool:
-    """Return True if a batch of another size and order changes the output of some row.
+def rows_are_counted(model: Model, x: Tensor, own: int, passed: int) -> bool:
+    """Return True if a row's output in a batch of `own` rows differs from that in one of `passed` rows, in any order.
 
     Returns False for a network that accepts no other batch, or that draws random numbers.
     """
+    own, passed = min(own, _MOST_OWN), min(passed, _MOST_PASSED)
     with torch.no_grad():
         blocks = samples_of(model) > 1
-        rows, still = (x.detach(), output_of(model, x.detach())) if blocks else probe_batch(model, x, _ROWS, _ROWS)
+        rows = x.detach()
+        if not blocks:
+            rows = _accepted(model, rows[: min(own, passed)])
         double = in_double(model, rows)
         if double is not None:
             model, rows = double, rows.double()
-            still = output_of(model, rows)
         # Models with one row of data per point accept whole blocks only, in which the order is fixed.
-        order = torch.arange(len(rows), device=rows.device)
-        order = (order if blocks else (order.double() * GOLDEN_RATIO % 1).argsort()).repeat(3)
+        first = torch.arange(len(rows) if blocks else own, device=rows.device) % len(rows)
+        if blocks:
+            order = first.repeat(max(2, passed // len(rows)))
+        else:
+            order = torch.randperm(passed, generator=torch.Generator().manual_seed(0)).to(rows.device) % len(rows)
         try:
-            now = output_of(model, rows[order])
+            still, now = output_of(model, rows[first]), output_of(model, rows[order])
         except Exception:
             return False
         size = still.masked_fill(~still.isfinite(), 0).abs().amax(0)
         # The order of sums depends on the batch size, so that more than the last digit may differ.
-        if bool((difference(now, still[order]) <= torch.finfo(still.dtype).eps ** 0.75 * size).all()):
+        allowed = torch.finfo(still.dtype).eps ** 0.75 * size
+        if all(bool((difference(u, still[of]) <= allowed).all()) for u, of in ((still, first), (now, order))):
             return False
-        return torch.equal(output_of(model, rows, seed=1).nan_to_num(), still.nan_to_num())
+        return torch.equal(output_of(model, rows[first], seed=1).nan_to_num(), still.nan_to_num())
+
+
+def _accepted(model: Model, rows: Tensor) -> Tensor:
+    """Return the rows in general position, or where they are if the network fails elsewhere."""
+    moved = in_general_position(rows)
+    try:
+        output_of(model, moved)
+    except Exception:
+        return rows
+    return moved

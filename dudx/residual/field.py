@@ -19,7 +19,7 @@ from dudx.errors import InputError
 from dudx.operators import Along, D, Laplacian, Operator, Partial, Second
 from dudx.residual.chain_rule import Constant, Coordinate, RecordedCall, Sources, differentiated
 from dudx.residual.derivative_names import axes_named
-from dudx.residual.field_operators import FieldOperators, refuse_if_written, tensors_of, writes
+from dudx.residual.field_operators import FieldOperators, refuse_if_written, refuse_leaving, tensors_of, writes
 from dudx.residual.field_values import Values
 from dudx.residual.linear_expression import NO_DERIVATIVES, Linear
 from dudx.residual.nonlocal_terms.integrals import Integrals
@@ -128,6 +128,7 @@ class Field(FieldOperators, Integrals, Upwinding):
     def _tensor_attribute(self, name: str) -> Any:
         attribute = getattr(Tensor, name, None)
         if callable(attribute):
+            refuse_leaving(name)
             if writes(name, {}):
                 return lambda *args, **kwargs: self.__setitem__(..., args)  # which raises the error
             return lambda *args, **kwargs: self._apply(attribute, self, *args, **kwargs)

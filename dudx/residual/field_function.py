@@ -8,15 +8,19 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from dudx.errors import InputError
+from dudx.errors import DudxError, InputError, first_line
 from dudx.operators import D
 from dudx.residual.derivative_names import ALL_COORDINATES, networks_last, parameters_of
 from dudx.residual.field import Field, tensors_of
-from dudx.residual.field_operators import ForCompiler
+from dudx.residual.field_operators import ForCompiler, version_of
 from dudx.residual.field_values import Recorder, Replay, Values
 from dudx.residual.linear_expression import Linear
 from dudx.residual.nonlocal_terms.other_points import Nonlocal
 from dudx.residual.recorded_request import RecordedRequest
+from dudx.residual.sample_mixing import refuse_mixed_samples
+
+#: What becomes of a returned value, from the value and the shape of a field.
+Check = Callable[[Any, tuple[int, int]], Any]
 
 
 def one_column(data: Mapping[str, Tensor]) -> int:
@@ -59,11 +63,36 @@ class FieldFunction:
     def recorded(self, x: Tensor, data: Mapping[str, Tensor]) -> RecordedRequest:
         """Call the function with recording fields and return its request."""
         recorder = Recorder(self._inputs, x, self._columns(data), self._compiled)
-        self._call(recorder, x, data)
+        written = [version_of(tensor) for tensor in data.values()]
+        self._called_with_fields(recorder, x, data, _checked)
+        if written != [version_of(tensor) for tensor in data.values()]:
+            raise InputError(
+                "The residual writes into its data, so each call would have others; write 2 * n for n.mul_(2)."
+            )
         request = recorder.request(data)
         if not request.asked:
             raise InputError("The residual asks for nothing of the network; use its outputs or their derivatives.")
         return request.fitting(x)
+
+    def refuse_if_mixed(self, x: Tensor, data: Mapping[str, Tensor]) -> None:
+        """Raise an error if a value that the function returns at a point depends on other points of the batch."""
+
+        def check(value: Any, shape: tuple[int, int]) -> None:
+            if isinstance(value, Field):
+                refuse_mixed_samples(value, "evaluated in slices of the batch", "Take the whole batch at once.")
+
+        self._called_with_fields(Recorder(self._inputs, x, self._columns(data), self._compiled), x, data, check)
+
+    def _called_with_fields(self, recorder: Recorder, x: Tensor, data: Mapping[str, Tensor], check: Check) -> None:
+        try:
+            self._call(recorder, x, data, check)
+        except (ArithmeticError, AttributeError, LookupError, RuntimeError, TypeError, ValueError) as error:
+            if isinstance(error, DudxError):
+                raise
+            raise InputError(
+                f"The function of the residual fails with fields ({type(error).__name__}: {first_line(error)}): a "
+                "field takes + - * / ** and functions of torch, such as torch.sin(u) and torch.remainder(u, 2)."
+            ) from error
 
     def replayed(
         self,
@@ -82,7 +111,7 @@ class FieldFunction:
             )
         return self._call(Replay(x, request, computed, columns, other_points, self._compiled), x, data)
 
-    def _call(self, values: Values, x: Tensor, data: Mapping[str, Tensor]) -> Any:
+    def _call(self, values: Values, x: Tensor, data: Mapping[str, Tensor], check: Check | None = None) -> Any:
         named: dict[str, Any] = {}
         for name, axis in self._axes.items():
             named[name] = Field._coordinate(values, axis, x[:, axis : axis + 1])
@@ -99,9 +128,10 @@ class FieldFunction:
                 returned = self._function(**named)
         else:
             returned = self._function(**named)
+        check = check or _checked
         if isinstance(returned, tuple | list):
-            return tuple(_checked(item, values.shape) for item in returned)
-        return _checked(returned, values.shape)
+            return tuple(check(item, values.shape) for item in returned)
+        return check(returned, values.shape)
 
 
 def _checked(returned: object, shape: tuple[int, int]) -> Tensor:

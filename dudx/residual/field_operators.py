@@ -35,6 +35,9 @@ _OF_NUMPY = {
     "less_equal": operator.le, "equal": operator.eq, "not_equal": operator.ne,
 }  # fmt: skip
 
+#: Methods and functions that give the memory of a tensor away, where it can be read and written without a graph.
+_LEAVING = dict.fromkeys(("numpy", "__dlpack__", "to_dlpack", "data_ptr", "storage", "untyped_storage"))
+
 _IN_PLACE = (
     "A field cannot be written to, as its derivatives are those of what it was computed from; write v = v * u instead "
     "of v.mul_(u), torch.where instead of assigning to an index, and leave out= and inplace= away."
@@ -111,7 +114,7 @@ class FieldOperators:
         if _takes_everything(key, shape):
             return self  # and stays an expression that can be differentiated
         if self._values.recording:
-            _check_index(self._tensor(), key, shape)
+            _check_index(self._values.like.new_empty(shape), key, shape)  # as asking for numbers would be recorded
         return self._apply(operator.getitem, self, key)
 
     def __iter__(self) -> Iterator[Any]:
@@ -164,6 +167,7 @@ class FieldOperators:
     def __torch_function__(cls, function: Callable, types: object, args: tuple = (), kwargs: dict | None = None) -> Any:
         """Call a torch function on tensors; sums, differences and products stay symbolic where they can."""
         name, kwargs = getattr(function, "__name__", ""), kwargs or {}
+        refuse_leaving(name)
         symbolic = SYMBOLIC.get(name)
         if symbolic is not None and len(args) == 2 and not kwargs:
             return symbolic(*args)
@@ -246,6 +250,12 @@ def _as_number(value: Any) -> Any:
     return torch.as_tensor(value) if isinstance(value, np.ndarray) and not value.ndim else value
 
 
+def refuse_leaving(name: str) -> None:
+    """Raise an error for a function that gives the memory of a field away."""
+    if name in _LEAVING:
+        raise InputError(f"{name} takes the values of a field out of torch, which loses their derivatives.")
+
+
 def writes(name: str, kwargs: dict[str, Any]) -> bool:
     """True if a torch function of this name writes into one of its arguments."""
     return name in _WRITING or "out" in kwargs
@@ -262,11 +272,16 @@ def _written(field: Any, function: Callable[..., Any], args: tuple, kwargs: dict
 def refuse_if_written(function: Callable[..., Any], args: Any, kwargs: Any) -> Any:
     """Call a function on tensors, and raise an error if it has written into one of them."""
     tensors = [leaf for leaf in flattened((args, kwargs)) if isinstance(leaf, Tensor)]
-    before = [tensor._version for tensor in tensors]
+    before = [version_of(tensor) for tensor in tensors]
     result = function(*args, **kwargs)
-    if before != [tensor._version for tensor in tensors]:
+    if before != [version_of(tensor) for tensor in tensors]:
         raise InputError(_IN_PLACE)
     return result
+
+
+def version_of(tensor: Tensor) -> int:
+    """Return how often torch has written into a tensor; 0 for one of inference mode, which does not count."""
+    return 0 if tensor.is_inference() else tensor._version
 
 
 def _numpy_function(name: str) -> str:

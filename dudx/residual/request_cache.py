@@ -8,6 +8,7 @@ from typing import Any
 from torch import Tensor
 
 from dudx.errors import InputError
+from dudx.network.chunking import CHUNKED_ROWS
 from dudx.residual.field_function import FieldFunction
 from dudx.residual.field_values import ChangedRequestError
 from dudx.residual.recorded_request import RecordedRequest
@@ -21,6 +22,8 @@ class RequestCache:
         self._requests: dict[Hashable, RecordedRequest] = {}
         #: Requests recorded at a single point, where some mistakes cannot be seen: not used for several points.
         self._of_one_point: dict[Hashable, RecordedRequest] = {}
+        #: The types of calls whose values were found to belong to a point each.
+        self._apart: set[Hashable] = set()
         #: False once the function has asked for other operators than before; it is then recorded at each call.
         self._steady = True
 
@@ -30,6 +33,9 @@ class RequestCache:
 
     def computed(self, x: Tensor, data: Mapping[str, Tensor], compute: Callable[[RecordedRequest], Any]) -> Any:
         """Call `compute` with the request of a call; record it again if the known one no longer holds."""
+        if CHUNKED_ROWS.get() and len(x) > 1 and (types := _types(x, data)) not in self._apart:
+            self._function.refuse_if_mixed(x, data)
+            self._apart.add(types)
         known = self._known(x, data)
         if known is not None:
             try:

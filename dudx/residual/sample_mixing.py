@@ -1,4 +1,4 @@
-"""A check that a computed expression treats each point by itself, made before it is differentiated.
+"""A check that a computed expression treats each point by itself, made before it is differentiated or cut into slices.
 
 The derivative of `u - u.mean()` along an input is not defined: the mean belongs to the batch, not to a point. The
 expression is evaluated for two sets of numbers, and for a mixture that takes some points from one set and the others
@@ -16,13 +16,18 @@ from torch import Tensor
 from dudx.backend.active_modes import vmap_active
 from dudx.backend.containers import flattened
 from dudx.errors import InputError
-from dudx.residual.chain_rule import Constant, Coordinate, EqualRows, RecordedCall
+from dudx.residual.chain_rule import Constant, Coordinate, EqualRows, NonlocalTerm, RecordedCall
 
 #: Numbers that the outputs, their derivatives and the inputs take; functions may be undefined in some of the ranges.
 _RANGES = ((-1.0, 1.0), (0.2, 1.0), (1.2, 3.0))
 
 
-def refuse_mixed_samples(expression: Any) -> None:
+def refuse_mixed_samples(
+    expression: Any,
+    what: str = "differentiated",
+    remedy: str = "Its derivative at a point is not defined: differentiate first, or compute such a number before the "
+    "call.",
+) -> None:
     """Raise an error if the value of an expression at one point depends on another point.
 
     Nothing is checked inside of `torch.func.vmap`, where numbers cannot be compared.
@@ -48,13 +53,12 @@ def refuse_mixed_samples(expression: Any) -> None:
         compared += 1
         if not kept:
             raise InputError(
-                "The expression that is differentiated mixes the samples of the batch, as u - u.mean() does: its "
-                "derivative at a point is not defined. Differentiate first, or compute such a number before the call."
+                f"The expression that is {what} mixes the samples of the batch, as u - u.mean() does. {remedy}"
             )
     if not compared:
         raise InputError(
-            "An expression could not be differentiated, as it cannot be evaluated for the numbers by which it is "
-            "checked that it treats each point by itself; differentiate its parts and combine them."
+            f"An expression could not be {what}, as it cannot be evaluated for the numbers by which it is checked that "
+            "it treats each point by itself: write it so that it is defined for all numbers between -1 and 3."
         )
 
 
@@ -118,7 +122,9 @@ class _Numbers:
             return x if source.axis is None else x[:, source.axis : source.axis + 1]
         if isinstance(source, Constant | EqualRows):
             return source.value
-        assert isinstance(source, RecordedCall)  # others cannot be differentiated, and that is reported before
+        if isinstance(source, NonlocalTerm):  # of the network, whatever the batch is
+            return self.column(("nonlocal", id(source)), self._values.shape[1])
+        assert isinstance(source, RecordedCall)
         key = id(source)
         if key not in self._known:
             given = flattened((source.args, dict(source.kwargs)))

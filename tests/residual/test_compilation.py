@@ -320,3 +320,15 @@ def test_functions_of_fields_are_compiled(monkeypatch):
     compiled, eager = (Residual(source, ("x", "t"), compile=c) for c in (True, False))
     assert torch.allclose(compiled(model, x, dudx.Taylor()), eager(model, x, dudx.Taylor()))
     assert compiled._compiled.graph_count == 1
+
+
+@pytest.mark.filterwarnings("ignore::dudx.errors.CompilationWarning")
+def test_a_compilation_that_fails_leaves_forward_mode_as_it_was():
+    """Torch cannot compile this derivative, and would leave a level open in which every later one fails."""
+    model, x = network(), torch.rand(16, 2, dtype=torch.float64)
+    found = []
+    for compile in (True, False):
+        residual = Residual(lambda u, points: (points.T[0].unsqueeze(1) * u.x).x, ("x", "t"), compile=compile)
+        found.append(residual(model, x, dudx.Taylor()))
+    assert torch.allclose(*found)
+    torch.func.jvp(torch.sin, (x,), (x,))

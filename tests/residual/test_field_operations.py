@@ -1,4 +1,4 @@
-"""Tensor operations on fields: indices, writing in place, NumPy, tuples of fields, and expressions that mix samples."""
+"""Tensor operations on fields: indices, writing in place, NumPy, tuples of fields, and what a field cannot do."""
 
 import math
 
@@ -46,6 +46,10 @@ INDICES = {
 def test_an_index_of_all_inputs_is_that_of_a_tensor(model, x, key) -> None:
     found = Residual(lambda u, points: u * points[key].reshape(8, -1).sum(1, keepdim=True), ("x", "y"))(model, x, AD())
     close(found, model(x) * x[key].reshape(8, -1).sum(1, keepdim=True))
+
+
+def test_rows_of_an_output_are_taken(model, x) -> None:
+    close(Residual(lambda u: u.x - u[0:1], ("x", "y"))(model, x, AD()), gradient(model(x), x)[0] - model(x)[0:1])
 
 
 @pytest.mark.parametrize("key", INDICES.values(), ids=INDICES)
@@ -105,6 +109,27 @@ def test_a_field_is_not_written_to(model, x, write) -> None:
     residual = Residual(lambda u: write(u * u, u).x, ("x", "y"))
     with pytest.raises(InputError, match="cannot be written to"):
         residual(model, x, Taylor())
+
+
+@pytest.mark.parametrize("compile", [False, True])
+@pytest.mark.parametrize("name", ["n.mul_(2)", "n[0] = 3", "n.t().zero_()", "torch.exp(n, out=n)"])
+def test_data_are_not_written_to(model, x, name, compile) -> None:
+    """Each call would have other data than the one before."""
+
+    def equation(u, n):
+        exec(name, {"n": n, "torch": torch})
+        return u.x * n
+
+    n = torch.rand(8, 1, dtype=torch.float64)
+    with pytest.raises(InputError, match="writes into its data"):
+        Residual(equation, ("x", "y"), data=("n",), compile=compile)(model, x, AD(), n=n)
+
+
+@pytest.mark.parametrize("name", ["numpy", "data_ptr", "untyped_storage"])
+def test_the_memory_of_a_field_is_not_given_away(model, x, name) -> None:
+    """It could be written to without a trace, and what is computed from it has no derivative."""
+    with pytest.raises(InputError, match=f"{name} takes the values of a field out of torch"):
+        Residual(lambda u: u.x + 0 * torch.as_tensor(getattr(u.detach(), name)()), ("x", "y"))(model, x, AD())
 
 
 def test_plus_equals_makes_a_new_field(model, x) -> None:
@@ -176,73 +201,6 @@ def test_a_constant_with_an_axis_is_known_from_several_points(model) -> None:
     close(torch.cat(parts), residual(model, x, AD()))
 
 
-# -- samples that are mixed --------------------------------------------------------------------------------------
-
-MIXING = {
-    "mean": lambda u: u - u.mean(),
-    "mean of a square": lambda u: u * (u * u).mean(),
-    "cumsum": lambda u: u.cumsum(0),
-    "roll": lambda u: u.roll(1, 0),
-    "flip": lambda u: u * u.flip(0),
-    "sort": lambda u: u.sort(0).values,
-    "matmul": lambda u: u @ (u.T @ u),
-    "first": lambda u: u - u[0:1],
-    "softmax": lambda u: torch.softmax(u * u, 0),
-    "norm": lambda u: u / u.norm(),
-    "maximum": lambda u: u / u.max(),
-    "halves": lambda u: torch.cat([u[4:], u[:4]]),
-}
-
-
-@pytest.mark.parametrize("count", [2, 8, 500])
-@pytest.mark.parametrize("mix", [m for name, m in MIXING.items() if name != "halves"])
-def test_an_expression_that_mixes_samples_is_not_differentiated(model, mix, count) -> None:
-    with pytest.raises(InputError, match="mixes the samples"):
-        Residual(lambda u: (mix(u) * u).x, ("x", "y"))(model, points(count, 2), AD())
-
-
-def test_permuted_parts_are_not_differentiated(model) -> None:
-    with pytest.raises(InputError, match="mixes the samples"):
-        Residual(lambda u: (MIXING["halves"](u) * u).x, ("x", "y"))(model, points(8, 2), AD())
-
-
-@pytest.mark.parametrize("name", ["mean", "cumsum", "roll", "flip"])
-def test_samples_may_be_mixed_where_nothing_is_differentiated(model, x, name) -> None:
-    close(Residual(lambda u: MIXING[name](u), ("x", "y"))(model, x, AD()), MIXING[name](model(x)))
-
-
-weights = torch.tensor([[1.0, 2.0], [3.0, -1.0]], dtype=torch.float64)
-APART = {
-    "stack and sum": lambda u, p: torch.stack((u, u * p[:, :1])).square().sum(0),
-    "cat and norm": lambda u, p: torch.cat((u, p), 1).norm(dim=1, keepdim=True),
-    "softmax of columns": lambda u, p: u * torch.softmax(p, 1)[:, :1],
-    "cumsum of columns": lambda u, p: u * p.cumsum(1)[:, 1:],
-    "matrix": lambda u, p: u * (p @ weights).sum(1, keepdim=True),
-    "transposed twice": lambda u, p: (u * u).T.T,
-    "where": lambda u, p: torch.where(p[:, :1] > 0.5, u * u, u),
-    "logarithm": lambda u, p: torch.log(2 + u * u),
-    "inverse cosine": lambda u, p: torch.acos(0.5 * torch.tanh(u)),
-    "square root near its end": lambda u, p: torch.sqrt(1 + u.square() - 0.5),
-    "clamp": lambda u, p: torch.clamp(u * u, max=10.0),
-    "flattened": lambda u, p: (u * u)[:, 0].unsqueeze(1),
-    "mean of columns": lambda u, p: u * p.mean(1, keepdim=True),
-}
-
-
-@pytest.mark.parametrize("expression", APART.values(), ids=APART)
-def test_an_expression_of_each_point_is_differentiated(model, x, expression) -> None:
-    found = Residual(lambda u, points: expression(u, points).x, ("x", "y"))(model, x, AD())
-    close(found, gradient(expression(model(x), x), x)[0])
-
-
-def test_the_check_leaves_random_numbers_alone(model) -> None:
-    torch.manual_seed(3)
-    expected = torch.rand(3)
-    torch.manual_seed(3)
-    Residual(lambda u: (u * u).x, ("x", "y"))(model, points(8, 2), AD())
-    assert torch.equal(torch.rand(3), expected)
-
-
 # -- NumPy and math ----------------------------------------------------------------------------------------------
 
 
@@ -260,6 +218,20 @@ def test_the_check_leaves_random_numbers_alone(model) -> None:
 def test_functions_of_numpy_and_math_are_refused_in_a_sentence(model, x, function, message) -> None:
     with pytest.raises(InputError, match=message):
         Residual(function, ("x", "y"))(model, x, AD())
+
+
+@pytest.mark.parametrize(
+    "function",
+    [
+        lambda u: u % 2, lambda u: u // 2, lambda u: round(u), lambda u: 1j * u, lambda u: u + None, lambda u: u**[2],
+        lambda u: f"{u:.2f}", lambda u: [1, 2][u], lambda u: u @ u, lambda u: u(), lambda u: u.backward(),
+        lambda u: torch.cdist(u, u).x, lambda u: u == "a", lambda u: 1 / 0 * u, lambda u: torch.Tensor.mul_(u, u),
+    ],
+)  # fmt: skip
+def test_whatever_fails_in_the_function_is_told_in_a_sentence(model, x, function) -> None:
+    with pytest.raises(InputError, match=r"The function of the residual fails .* functions of torch") as caught:
+        Residual(function, ("x", "y"))(model, x, AD())
+    assert caught.value.__cause__ is not None
 
 
 NUMBERS = [np.float64(0.25), np.float32(0.25), np.int64(4), np.array(0.25), np.sqrt(0.0625)]
