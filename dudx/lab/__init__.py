@@ -1,6 +1,7 @@
 """Solve differential equations with neural networks: problems, training, sweeps.
 
-- Shapes: `Interval`, `Box`, `Disc`, `Ball`, `Polygon`, `Mesh`; combine them by `-`, `|` and `* Interval`.
+- Shapes: `Interval`, `Box`, `Disc`, `Ellipse`, `Ball`, `Polygon`, `Extrusion`, `Mesh`; combine them by `-`, `|`, `&`
+  and `* Interval`, and `move`, `rotate` and `scale` them.
 - Conditions: `Dirichlet`, `Neumann`, `Robin`, `Initial`, `Periodic`, `Equation`, `Interface`, `Data`, or any residual
   with a sampler as a `Condition`.
 - `Problem` puts them together; `solve` trains a network and returns a `Solution`.
@@ -31,6 +32,7 @@ from dudx.lab.problems.geometry import Box, Disc, Interval
 from dudx.lab.problems.mesh import Mesh
 from dudx.lab.problems.references import reference
 from dudx.lab.problems.shapes import Ball, Polygon
+from dudx.lab.problems.transformed import Ellipse, Extrusion, move, rotate, scale
 from dudx.lab.problems.well_posedness import ProblemWarning
 from dudx.lab.run.error_estimate import estimate
 from dudx.lab.run.networks import MLP, FeaturedMLP, Separable
@@ -61,8 +63,10 @@ __all__ = [
     "DiffusionFront",
     "Dirichlet",
     "Disc",
+    "Ellipse",
     "Equation",
     "EvenFeatures",
+    "Extrusion",
     "Feature",
     "FeaturedMLP",
     "Features",
@@ -100,10 +104,13 @@ __all__ = [
     "load",
     "make_settings",
     "mirrored_walls",
+    "move",
     "problem",
     "reference",
     "refits",
+    "rotate",
     "run_sweep",
+    "scale",
     "solve",
     "train",
 ]

@@ -33,7 +33,19 @@ from dudx.lab.problems.boundary_pieces import (
 from dudx.lab.problems.domain import Domain
 from dudx.lab.problems.surfaces import Circle, Face, Numbers, Surface
 
-__all__ = ["Box", "Circle", "Cutout", "Cylinder", "Disc", "Domain", "Face", "Interval", "Shape", "Union"]
+__all__ = [
+    "Box",
+    "Circle",
+    "Cutout",
+    "Cylinder",
+    "Disc",
+    "Domain",
+    "Face",
+    "Intersection",
+    "Interval",
+    "Shape",
+    "Union",
+]
 __all__ += ["sample_pieces"]
 
 #: The step across a surface that tells its two sides apart, relative to the smallest surface of a shape, and to the
@@ -44,7 +56,7 @@ _DENSER, _FEW = 2**4, 32
 
 
 class Shape(Domain):
-    """A domain in space, which combines with others by `-` and `|`, and with an interval of time by `*`."""
+    """A domain in space, which combines with others by `-`, `|` and `&`, and with an interval of time by `*`."""
 
     @property
     @abstractmethod
@@ -82,6 +94,9 @@ class Shape(Domain):
 
     def __or__(self, other: Shape) -> Union:
         return Union(*self.parts, other) if isinstance(self, Union) else Union(self, other)
+
+    def __and__(self, other: Shape) -> Intersection:
+        return Intersection(*self.parts, other) if isinstance(self, Intersection) else Intersection(self, other)
 
     def __mul__(self, time: Interval) -> Cylinder:
         return Cylinder(self, time)
@@ -186,6 +201,28 @@ class Union(Shape):
 
     def _distance(self, x: Tensor) -> Tensor:
         return _least_distance(self.parts, x)
+
+
+class Intersection(Shape):
+    """The points that all shapes share."""
+
+    def __init__(self, *parts: Shape) -> None:
+        self.parts = _same_dimension(parts)
+        low, high = self.bounds
+        if not all(a < b for a, b in zip(low, high, strict=True)):
+            raise InputError("The shapes of an intersection share no points.")
+
+    @property
+    def bounds(self) -> tuple[Numbers, Numbers]:
+        lows, highs = zip(*(part.bounds for part in self.parts), strict=True)
+        return tuple(map(max, zip(*lows, strict=True))), tuple(map(min, zip(*highs, strict=True)))
+
+    @property
+    def surfaces(self) -> tuple[Surface, ...]:
+        return tuple(surface for part in self.parts for surface in part.surfaces)
+
+    def _distance(self, x: Tensor) -> Tensor:
+        return torch.stack([part._distance(x) for part in self.parts]).amax(dim=0)
 
 
 class Cutout(Shape):

@@ -1,20 +1,18 @@
-"""A body in space, read from an STL or OBJ file of triangles."""
+"""Domains from files: closed surfaces in space, and meshes in the plane or in space with named groups."""
 
 from __future__ import annotations
 
-import io
 import math
 from functools import cached_property
 from pathlib import Path
 
-import numpy as np
 import torch
 from torch import Tensor
 
-from dudx.errors import InputError, first_line
-from dudx.lab.atomic_files import read_bytes
 from dudx.lab.problems.boundary_pieces import Piece
 from dudx.lab.problems.geometry import Shape
+from dudx.lab.problems.mesh_files import SURFACES, read_boundary
+from dudx.lab.problems.shapes import distance_to_edges
 from dudx.lab.problems.surfaces import Numbers, Surface
 
 #: Pairs of points and triangles per pass, and cells per axis of the grid of known distances.
@@ -22,41 +20,49 @@ _PAIRS, _CELLS = 2**16, 16
 
 
 class Mesh(Shape):
-    """The inside of a closed surface of triangles. Needs trimesh.
+    """A domain read from a file; needs the extra `dudx[mesh]`.
+
+    The names of boundary groups, such as gmsh's physical groups, select pieces of boundary: `Dirichlet(u=0.0,
+    on="inlet")`. Cells of higher order count as straight.
 
     Args:
-        file: an STL file, binary or text, or an OBJ file whose faces are flat polygons.
+        file: a closed surface in space (`.stl`, `.obj`), or a mesh of triangles in the plane or of tetrahedra in space
+            in any format that meshio reads, such as gmsh's `.msh`.
     """
 
     def __init__(self, file: str | Path):
         path = Path(file)
-        if path.suffix.lower() not in (".stl", ".obj"):
-            raise InputError(f"A body is read from an .stl or .obj file; got {path.name!r}.")
-        corners = _triangles_in(path)
+        corners, groups = read_boundary(path)
         self.name = path.name
-        areas = np.linalg.norm(np.cross(corners[:, 1] - corners[:, 0], corners[:, 2] - corners[:, 0]), axis=1)
-        self.corners = torch.from_numpy(corners[areas > 0])  # (F, 3, 3)
-        volume = float(torch.linalg.det(self.corners - self.corners[0, 0]).sum() / 6)  # so that nothing cancels
-        if volume < 0:
-            self.corners = self.corners.flip(1)  # normals point out of the body
+        self.corners = torch.from_numpy(corners)  # (F, d, d)
+        if path.suffix.lower() in SURFACES:
+            volume = float(torch.linalg.det(self.corners - self.corners[0, 0]).sum() / 6)  # so that nothing cancels
+            if volume < 0:
+                self.corners = self.corners.flip(1)  # normals point out of the body
+        kind = Edges if self.corners.shape[1] == 2 else Triangles
+        self._surfaces = tuple(kind(self.name, self.corners[rows], group) for group, rows in groups.items())
+
+    @property
+    def groups(self) -> tuple[str, ...]:
+        """The names of the groups of the boundary."""
+        return tuple(surface.group for surface in self._surfaces if surface.group)
 
     @property
     def bounds(self) -> tuple[Numbers, Numbers]:
         return tuple(self.corners.amin(dim=(0, 1)).tolist()), tuple(self.corners.amax(dim=(0, 1)).tolist())
 
-    @cached_property
-    def _surface(self) -> Triangles:
-        return Triangles(self.name, self.corners)
-
     @property
     def surfaces(self) -> tuple[Surface, ...]:
-        return (self._surface,)
+        return self._surfaces
 
     def _pieces(self) -> tuple[Piece, ...]:
-        return (Piece(self._surface, self, 0, 1.0, 1.0),)  # closed, with normals that point out
+        # Closed, with normals that point out.
+        return tuple(Piece(surface, self, number, 1.0, 1.0) for number, surface in enumerate(self._surfaces))
 
     def _distance(self, x: Tensor) -> Tensor:
         """Signed distance: exact near the surface, a lower bound of its size from the grid far away."""
+        if self.dimension == 2:
+            return self._exact(x.double().cpu()).to(x)
         low, size, known = self._cells
         cell = ((x.double().cpu() - low) / size).floor().long()
         beyond = ((cell < 0) | (cell >= _CELLS)).any(dim=1)
@@ -80,65 +86,63 @@ class Mesh(Shape):
 
     def _exact(self, x: Tensor) -> Tensor:
         rows = max(1, _PAIRS // len(self.corners))
+        if self.dimension == 2:
+            start, end = self.corners.unbind(1)
+            return torch.cat([distance_to_edges(part, start, end - start) for part in x.split(rows)])
         return torch.cat([_signed(part, self.corners) for part in x.split(rows)])
 
     def __repr__(self) -> str:
         return f"Mesh({self.name!r})"
 
 
-def _triangles_in(path: Path) -> np.ndarray:
-    """Read the corners (F, 3, 3) of a closed surface."""
-    content = read_bytes(path)
-    try:
-        import trimesh
-    except ImportError as error:
-        raise InputError("trimesh is not installed, which reads bodies: pip install 'dudx[mesh]'.") from error
-    suffix = path.suffix.lower().removeprefix(".")
-    try:
-        surface = trimesh.load_mesh(io.BytesIO(content), file_type=suffix, process=False)
-        corners = np.array(surface.triangles, dtype=np.float64)
-    except Exception as error:  # trimesh lets through whatever a damaged file causes
-        raise InputError(f"{str(path)!r} cannot be read as .{suffix}: {first_line(error)}.") from error
-    if len(corners) < 4:
-        raise InputError(
-            f"{str(path)!r} cannot be read as .{suffix}: found {len(corners)} triangles, expected 4 or more."
-        )
-    if not np.isfinite(corners).all():
-        raise InputError(f"{str(path)!r} holds corners that are not finite.")
-    surface.apply_scale(1 / np.ptp(corners.reshape(-1, 3), axis=0).max())  # so that digits are relative to its size
-    surface.merge_vertices(merge_tex=True, merge_norm=True, digits_vertex=6)
-    # Each edge belongs to triangles that run along it in opposite directions.
-    along, against = (np.unique(edges, axis=0, return_counts=True) for edges in (surface.edges, surface.edges[:, ::-1]))
-    if not all(map(np.array_equal, along, against)):
-        raise InputError(f"The surface in {str(path)!r} is not closed, so it has no inside.")
-    return corners
+class _Facets:
+    """A group of facets as one piece of the boundary, with their normals and sizes."""
 
-
-class Triangles:
-    """The surface of a body as one piece of the boundary."""
-
-    def __init__(self, name: str, corners: Tensor):
-        self.name, self.corners = name, corners
-        across = torch.linalg.cross(corners[:, 1] - corners[:, 0], corners[:, 2] - corners[:, 0])
+    def __init__(self, name: str, corners: Tensor, group: str, across: Tensor, per_length: float):
+        self.name, self.corners, self.group = name, corners, group
         lengths = across.norm(dim=1)
-        self.normals, self.areas = across / lengths[:, None], lengths / 2
-        self.below = torch.cumsum(self.areas, 0) / self.areas.sum()
+        self.normals, self.sizes = across / lengths[:, None], lengths / per_length
+        self.below = torch.cumsum(self.sizes, 0) / self.sizes.sum()
 
     @property
     def measure(self) -> float:
-        return float(self.areas.sum())
+        return float(self.sizes.sum())
+
+    def touches(self, points: Tensor, normals: Tensor, within: float) -> Tensor:
+        return torch.zeros(len(points), dtype=torch.bool, device=points.device)  # groups share no facets
+
+    def __repr__(self) -> str:
+        return f"the surface of {self.name}" if not self.group else f"{self.group!r} of {self.name}"
+
+
+class Edges(_Facets):
+    """Edges in the plane."""
+
+    def __init__(self, name: str, corners: Tensor, group: str = ""):
+        along = corners[:, 1] - corners[:, 0]
+        super().__init__(name, corners, group, torch.stack([along[:, 1], -along[:, 0]], dim=1), 1.0)
 
     def located(self, unit: Tensor) -> tuple[Tensor, Tensor]:
-        chosen = torch.searchsorted(self.below, unit[:, 0].double().cpu()).clamp(max=len(self.areas) - 1)
+        at = unit[:, 0].double().cpu().contiguous()
+        chosen = torch.searchsorted(self.below, at).clamp(max=len(self.sizes) - 1)
+        before = torch.cat([self.below.new_zeros(1), self.below])[chosen]
+        share = ((at - before) / (self.below[chosen] - before)).clamp(0, 1)[:, None]
+        start, end = self.corners[chosen].unbind(1)
+        return (start + share * (end - start)).to(unit), self.normals[chosen].to(unit)
+
+
+class Triangles(_Facets):
+    """Triangles in space."""
+
+    def __init__(self, name: str, corners: Tensor, group: str = ""):
+        across = torch.linalg.cross(corners[:, 1] - corners[:, 0], corners[:, 2] - corners[:, 0])
+        super().__init__(name, corners, group, across, 2.0)
+
+    def located(self, unit: Tensor) -> tuple[Tensor, Tensor]:
+        chosen = torch.searchsorted(self.below, unit[:, 0].double().cpu().contiguous()).clamp(max=len(self.sizes) - 1)
         a, b, c = (self.corners[chosen, i].to(unit) for i in range(3))
         root, share = unit[:, 1:2].sqrt(), unit[:, 2:3]  # uniform over a triangle
         return a * (1 - root) + b * root * (1 - share) + c * root * share, self.normals[chosen].to(unit)
-
-    def touches(self, points: Tensor, normals: Tensor, within: float) -> Tensor:
-        return torch.zeros(len(points), dtype=torch.bool, device=points.device)  # a body has one surface
-
-    def __repr__(self) -> str:
-        return f"the surface of {self.name}"
 
 
 def _signed(x: Tensor, corners: Tensor) -> Tensor:

@@ -64,17 +64,22 @@ class Polygon(Shape):
         return tuple(Segment(a, b) for a, b in _edges(self.corners))
 
     def _distance(self, x: Tensor) -> Tensor:
-        start = x.new_tensor(self.corners)[:, None]
-        along = start.roll(-1, dims=0) - start
-        offset = x - start
-        share = ((offset * along).sum(dim=2) / (along * along).sum(dim=2)).clamp(0, 1)
-        distance = torch.linalg.vector_norm(offset - share[..., None] * along, dim=2).amin(dim=0)
-        # A ray to the right crosses an odd number of edges where it starts inside.
-        below, above = start[..., 1] <= x[:, 1], (start + along)[..., 1] <= x[:, 1]
-        level = torch.where(below != above, along[..., 1], 1.0)
-        right = start[..., 0] + (x[:, 1] - start[..., 1]) / level * along[..., 0] > x[:, 0]
-        inside = ((below != above) & right).sum(dim=0) % 2 == 1
-        return torch.where(inside, -distance, distance)
+        start = x.new_tensor(self.corners)
+        return distance_to_edges(x, start, start.roll(-1, dims=0) - start)
+
+
+def distance_to_edges(x: Tensor, start: Tensor, along: Tensor) -> Tensor:
+    """The distance (N,) of points to closed chains of edges in the plane, negative inside."""
+    start, along = start[:, None], along[:, None]
+    offset = x - start
+    share = ((offset * along).sum(dim=2) / (along * along).sum(dim=2)).clamp(0, 1)
+    distance = torch.linalg.vector_norm(offset - share[..., None] * along, dim=2).amin(dim=0)
+    # A ray to the right crosses an odd number of edges where it starts inside.
+    below, above = start[..., 1] <= x[:, 1], (start + along)[..., 1] <= x[:, 1]
+    level = torch.where(below != above, along[..., 1], 1.0)
+    right = start[..., 0] + (x[:, 1] - start[..., 1]) / level * along[..., 0] > x[:, 0]
+    inside = ((below != above) & right).sum(dim=0) % 2 == 1
+    return torch.where(inside, -distance, distance)
 
 
 def _area(corners: Sequence[Numbers]) -> float:

@@ -13,6 +13,7 @@ import torch
 from dudx.errors import InputError
 from dudx.lab import file_formats
 from dudx.lab.problems import Problem
+from dudx.lab.problems.mesh_files import flat, read_mesh
 
 #: The largest number of points and of axes; further inputs are held at their middle.
 _MOST, _AXES = 2_000_000, 3
@@ -87,6 +88,31 @@ class Grid:
         with file_formats.atomic(place) as temporary:
             meshio.write(temporary, mesh, file_format=kind)
         return place
+
+
+def write_on_mesh(solution: Solved, source: Path, path: Path, of: Quantities | None, at: Mapping[str, float]) -> Path:
+    """Write a solution at the points of a mesh; see `Solution.to_mesh`."""
+    problem, mesh = solution.problem, read_mesh(source)
+    points = flat(np.asarray(mesh.points, dtype=np.float64))
+    names = [name for name in problem.inputs if name not in at]
+    if points.shape[1] != len(names) or any(name not in problem.inputs for name in at):
+        raise InputError(
+            f"The mesh has {points.shape[1]} coordinates and the solution the inputs {', '.join(problem.inputs)}; give "
+            "the others, such as t=1.0."
+        )
+    columns = dict(zip(names, points.T, strict=True))
+    x = np.stack([columns[n] if n in columns else np.full(len(points), at[n]) for n in problem.inputs], axis=1)
+    import meshio
+
+    cells = [(block.type, block.data) for block in mesh.cells]
+    values: dict[str, Any] = {**named_columns(solution, x, of)}
+    written = meshio.Mesh(mesh.points, cells, point_data=values)
+    kinds = meshio.extension_to_filetypes.get(path.suffix.lower(), [])
+    if not kinds:
+        raise InputError(f"meshio does not know files of the kind {path.suffix!r}; choose .vtu, for example.")
+    with file_formats.atomic(path) as temporary:
+        meshio.write(temporary, written, file_format=kinds[0])
+    return path
 
 
 def inside_domain(problem: Problem, x: np.ndarray) -> np.ndarray:

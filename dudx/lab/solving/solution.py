@@ -18,7 +18,7 @@ from dudx.lab import file_formats
 from dudx.lab.problems import Problem
 from dudx.lab.run.settings import Settings
 from dudx.lab.solving.derived_quantities import Integral, derived_residual, evaluated, integrate
-from dudx.lab.solving.grids import Grid, Quantities, grid
+from dudx.lab.solving.grids import Grid, Quantities, grid, write_on_mesh
 from dudx.lab.solving.identified_constants import IdentifiedConstants, identified_constants
 from dudx.lab.solving.stored_solution import read_solution
 from dudx.lab.solving.values import as_points, reference_values, warn_outside
@@ -161,6 +161,17 @@ class Solution:
             at: inputs that are held, and their values; those beyond the third axis are held at their middle.
         """
         return grid(self, n, at, of)
+
+    def to_mesh(self, mesh: str | Path, path: str | Path, of: Quantities | None = None, **at: float) -> Path:
+        """Write the values at the points of a mesh, with its cells, to a file such as `.vtu` for ParaView.
+
+        Args:
+            mesh: a file that meshio reads, such as the one of the domain, `Mesh("plate.msh")`.
+            path: the file to write, in any format that meshio writes.
+            of: expressions by name, as for `evaluate`, instead of the unknown functions; or one expression.
+            at: inputs that are not coordinates of the mesh, such as `t=1.0`.
+        """
+        return write_on_mesh(self, Path(mesh), Path(path), of, at)
 
     def plot(
         self,

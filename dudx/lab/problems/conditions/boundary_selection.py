@@ -98,6 +98,12 @@ def _pieces(one: object, variables: ProblemVariables, there: Sequence[Piece]) ->
 
 def _named(name: str, variables: ProblemVariables, there: Sequence[Piece]) -> list[Piece]:
     space = variables.space
+    groups = {id(piece): getattr(piece.surface, "group", "") for piece in there}
+    if name and name in groups.values():
+        return [piece for piece in there if groups[id(piece)] == name]
+    if any(groups.values()) and name.isidentifier() and name not in _SIDES:
+        known = ", ".join(dict.fromkeys(group for group in groups.values() if group))
+        raise InputError(f"A condition is on {name!r}; the groups of the mesh are {known}.")
     if name in ("outside", "holes") and isinstance(space, Cutout):
         parts = (space.outside,) if name == "outside" else space.holes
         return [piece for piece in there if any(piece.surface in part.surfaces for part in parts)]
