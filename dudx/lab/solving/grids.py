@@ -104,7 +104,7 @@ def write_on_mesh(solution: Solved, source: Path, path: Path, of: Quantities | N
     x = np.stack([columns[n] if n in columns else np.full(len(points), at[n]) for n in problem.inputs], axis=1)
     import meshio
 
-    cells = [(block.type, block.data) for block in mesh.cells]
+    cells: list[Any] = [(block.type, block.data) for block in mesh.cells]
     values: dict[str, Any] = {**named_columns(solution, x, of)}
     written = meshio.Mesh(mesh.points, cells, point_data=values)
     kinds = meshio.extension_to_filetypes.get(path.suffix.lower(), [])

@@ -162,16 +162,16 @@ class Solution:
         """
         return grid(self, n, at, of)
 
-    def to_mesh(self, mesh: str | Path, path: str | Path, of: Quantities | None = None, **at: float) -> Path:
+    def to_mesh(self, file: str | Path, path: str | Path, of: Quantities | None = None, **at: float) -> Path:
         """Write the values at the points of a mesh, with its cells, to a file such as `.vtu` for ParaView.
 
         Args:
-            mesh: a file that meshio reads, such as the one of the domain, `Mesh("plate.msh")`.
+            file: a mesh that meshio reads, such as the one of the domain, `Mesh("plate.msh")`.
             path: the file to write, in any format that meshio writes.
             of: expressions by name, as for `evaluate`, instead of the unknown functions; or one expression.
             at: inputs that are not coordinates of the mesh, such as `t=1.0`.
         """
-        return write_on_mesh(self, Path(mesh), Path(path), of, at)
+        return write_on_mesh(self, Path(file), Path(path), of, at)
 
     def plot(
         self,
