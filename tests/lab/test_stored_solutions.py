@@ -329,3 +329,44 @@ def test_a_problem_of_ones_own_gets_its_pictures(
     (tmp_path / "run" / "solution.png").unlink()
     assert dudx("plot", "run", "--problem", "own_line:problem")[0] == 0
     assert (tmp_path / "run" / "solution.png").exists()
+
+
+def test_notebooks_show_problems_and_solutions(solved: tuple[Solution, Path]) -> None:
+    solution, _ = solved
+    shown = solution._repr_html_()
+    assert shown.count("data:image/png;base64,") == 1
+    assert "<td>k (found)</td>" in shown
+    table = plate()._repr_html_()
+    assert "x from 0 to 1, y from 0 to 1" in table
+    assert "Dirichlet, Data" in table
+    assert "<td>unknown constants</td><td>k</td>" in table
+    odd = Problem(lambda u: u.xx, ("x",), Interval(0, 1), [Dirichlet(u=0.0, on="left")], title="<b>")
+    assert "&lt;b&gt;" in odd._repr_html_()
+    assert "warnings" in odd._repr_html_()
+
+
+# -- export ----------------------------------------------------------------------------------------------------------
+
+
+def test_a_solution_s_network_is_exported(solved: tuple[Solution, Path], tmp_path: Path) -> None:
+    """As docs/problems.md shows."""
+    solution, _ = solved
+    x = torch.rand(10, 2, dtype=torch.float64)
+    rows = torch.export.Dim("rows")
+    program = torch.export.export(solution.network, (x,), dynamic_shapes=({0: rows},))
+    torch.export.save(program, tmp_path / "network.pt2")
+    again = torch.export.load(tmp_path / "network.pt2").module()
+    y = torch.rand(23, 2, dtype=torch.float64)
+    assert torch.equal(again(y), solution.network(y))
+
+
+def test_a_solution_s_network_is_exported_to_onnx(solved: tuple[Solution, Path], tmp_path: Path) -> None:
+    pytest.importorskip("onnxscript", reason="optional")
+    runtime = pytest.importorskip("onnxruntime", reason="optional")
+    solution, _ = solved
+    x, rows = torch.rand(10, 2, dtype=torch.float64), torch.export.Dim("rows")
+    program = torch.export.export(solution.network, (x,), dynamic_shapes=({0: rows},))
+    torch.onnx.export(program, f=str(tmp_path / "network.onnx"))
+    session, y = runtime.InferenceSession(str(tmp_path / "network.onnx")), torch.rand(23, 2, dtype=torch.float64)
+    found = session.run(None, {session.get_inputs()[0].name: y.numpy()})[0]
+    assert np.allclose(found, solution.network(y).detach().numpy(), atol=1e-12)

@@ -71,8 +71,10 @@ def test_who_passes_a_batch_norm_network_reads_the_problem_and_the_remedy():
     assert str(error.value) == (
         "The samples of this network's batch influence each other, as they do in batch norm in training mode and in "
         "attention over the batch, so this engine would silently return something other than each sample's own "
-        "derivative. Use dudx.isolate(model, x) as the model, or the slower dudx.PerSampleAD() as the engine; "
-        "print(dudx.explain(model, x)) says which layer it is."
+        "derivative. To train, use dudx.frozen(model, context) as the model in every term of the loss, those of the "
+        "boundary too, with one context of fixed points. For derivatives at this batch, use dudx.isolate(model, x) as "
+        "the model, or the slower dudx.PerSampleAD() as the engine. print(dudx.explain(model, x)) says which layer it "
+        "is."
     )
 
 

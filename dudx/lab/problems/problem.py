@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cached_property
+from html import escape
 from typing import Any, Protocol
 
 import numpy as np
@@ -212,6 +213,22 @@ class Problem:
             yield
         finally:
             self._give(before)
+
+    def _repr_html_(self) -> str:
+        """A table of what the problem consists of, for notebooks."""
+        low, high = self.domain.bounds
+        extent = ", ".join(f"{n} from {a:g} to {b:g}" for n, a, b in zip(self.inputs, low, high, strict=True))
+        rows = {
+            "unknown functions": ", ".join(self.names),
+            "inputs": extent,
+            "conditions": ", ".join(
+                str(getattr(one, "name", None) or type(one).__name__) for one in self.conditions.specs
+            ),
+            **({"unknown constants": ", ".join(self.unknowns)} if self.unknowns else {}),
+            **({"warnings": " ".join(self.warnings)} if self.warnings else {}),
+        }
+        cells = "".join(f"<tr><td>{escape(k)}</td><td>{escape(v)}</td></tr>" for k, v in rows.items())
+        return f"<h3>{escape(self.title)}</h3><table>{cells}</table>"
 
     def hard_conditions(self) -> nn.Module | None:
         """Make the module that lets `hard` conditions hold, from points and a network's outputs; None without any."""

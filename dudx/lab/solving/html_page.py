@@ -50,6 +50,12 @@ def write_page(solution: Solved, path: Path, frames: int) -> Path:
     return path
 
 
+def notebook_view(solution: Solved) -> str:
+    """Return the picture and the numbers of a solution, for notebooks."""
+    table = f"<table>{_rows(solution)}</table>"
+    return _section(html.escape(solution.problem.title), picture(solution, None)) + table
+
+
 def _animation(solution: Solved, frames: int) -> str:
     """Return matplotlib's player (play, pause, a slider) of the solution over time, with one scale of colours."""
     problem = solution.problem

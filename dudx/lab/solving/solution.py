@@ -200,6 +200,11 @@ class Solution:
 
         return write_page(self, Path(path), frames)
 
+    def _repr_html_(self) -> str:
+        from dudx.lab.solving.html_page import notebook_view
+
+        return notebook_view(self)
+
     def save(self, folder: str | Path) -> Path:
         """Save the run with network, history and checkpoint, values on a grid, and a plot to a folder."""
         place = Path(folder)
