@@ -8,8 +8,9 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
+from dudx.network.fingerprint import fingerprint
 from dudx.network.model_checks import Model
-from dudx.network.modules import fingerprint, owner_of
+from dudx.network.modules import owner_of
 
 Found = TypeVar("Found")
 
@@ -73,7 +74,7 @@ def probed_on_schedule(model: Model, purpose: object, probe: Callable[[], Found]
     A probe that raises an error clears all records of the model, so that the next call raises it again.
     """
     owner = owner_of(model)
-    modules, values = fingerprint(model)
+    modules, values = fingerprint(model, owner)
     try:
         steady = _steady(owner, values) if values else None
         mode = (purpose, getattr(model, "__func__", None), modules, steady)

@@ -39,20 +39,19 @@ def refuse_if_rows_are_counted(model: Model, x: Tensor, what: str, own: int, pas
     )
 
 
+@torch.no_grad()
 def rows_are_counted(model: Model, x: Tensor, own: int, passed: int) -> bool:
     """Return True if a row's output in a batch of `own` rows differs from that in one of `passed` rows, in any order.
 
     Returns False for a network that accepts no other batch, or that draws random numbers.
     """
     own, passed = min(own, _MOST_OWN), min(passed, _MOST_PASSED)
-    with torch.no_grad():
-        blocks = samples_of(model) > 1
-        rows = x.detach()
-        if not blocks:
-            rows = _accepted(model, rows[: min(own, passed)])
+    blocks = samples_of(model) > 1
+    points = x.detach() if blocks else x.detach()[: min(own, passed)]
+    # Where a network is defined at its points alone, they stay where they are.
+    for rows in (points,) if blocks else (in_general_position(points), points):
         double = in_double(model, rows)
-        if double is not None:
-            model, rows = double, rows.double()
+        used, rows = (model, rows) if double is None else (double, rows.double())
         # Models with one row of data per point accept whole blocks only, in which the order is fixed.
         first = torch.arange(len(rows) if blocks else own, device=rows.device) % len(rows)
         if blocks:
@@ -60,22 +59,13 @@ def rows_are_counted(model: Model, x: Tensor, own: int, passed: int) -> bool:
         else:
             order = torch.randperm(passed, generator=torch.Generator().manual_seed(0)).to(rows.device) % len(rows)
         try:
-            still, now = output_of(model, rows[first]), output_of(model, rows[order])
+            still, now = output_of(used, rows[first]), output_of(used, rows[order])
         except Exception:
-            return False
+            continue
         size = still.masked_fill(~still.isfinite(), 0).abs().amax(0)
         # The order of sums depends on the batch size, so that more than the last digit may differ.
         allowed = torch.finfo(still.dtype).eps ** 0.75 * size
         if all(bool((difference(u, still[of]) <= allowed).all()) for u, of in ((still, first), (now, order))):
             return False
-        return torch.equal(output_of(model, rows[first], seed=1).nan_to_num(), still.nan_to_num())
-
-
-def _accepted(model: Model, rows: Tensor) -> Tensor:
-    """Return the rows in general position, or where they are if the network fails elsewhere."""
-    moved = in_general_position(rows)
-    try:
-        output_of(model, moved)
-    except Exception:
-        return rows
-    return moved
+        return torch.equal(output_of(used, rows[first], seed=1).nan_to_num(), still.nan_to_num())
+    return False

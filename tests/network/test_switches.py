@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import copy
 import enum
 import types
-from typing import Any
+from collections import OrderedDict, defaultdict, deque
+from fractions import Fraction
+from typing import Any, NamedTuple
 
+import numpy as np
 import pytest
 import torch
 from helpers import Counted, mlp, points
@@ -22,6 +26,18 @@ class Kind(enum.Enum):
 class Settings:
     def __init__(self, value: Any):
         self.value = value
+
+
+class Slotted:
+    __slots__ = ("value",)
+
+    def __init__(self, value: Any):
+        self.value = value
+
+
+class Pair(NamedTuple):
+    first: Any
+    second: Any
 
 
 class Switched(nn.Module):
@@ -81,6 +97,39 @@ SWITCHES = {
     "float in a list": ([0.0, 0.0], _put(1), 1.0, lambda held: held[1] > 0),
     "tuple": ((0, 0), _replace, (0, 1), lambda held: held[1] > 0),
     "bool of an object": (Settings(False), _attribute, True, lambda held: held.value),
+    "NumPy bool": (np.bool_(False), _replace, np.bool_(True), bool),
+    "NumPy float": (np.float64(0), _replace, np.float64(1), lambda held: held > 0),
+    "array": (np.zeros(3), _replace, np.ones(3), lambda held: held[0] > 0),
+    "complex": (0j, _replace, 1j, lambda held: held == 1j),
+    "fraction": (Fraction(0), _replace, Fraction(1), lambda held: held > 0),
+    "bytes": (b"", _replace, b"yes", lambda held: held == b"yes"),
+    "set": ({1}, _replace, {1, 2}, lambda held: 2 in held),
+    "named tuple": (Pair(0, 0), _replace, Pair(0, 1), lambda held: held.second),
+    "ordered dict": (OrderedDict(mix=0), _put("mix"), 1, lambda held: held["mix"]),
+    "default dict": (defaultdict(bool), _put("mix"), True, lambda held: held["mix"]),
+    "deque": (deque([0]), _put(0), 1, lambda held: held[0]),
+    "dict in a dict": ({"a": {}}, lambda holder, value: holder.held["a"].update(mix=value), 1, lambda held: held["a"]),
+    "object in a list": (
+        [Settings(0)],
+        lambda holder, value: setattr(holder.held[0], "value", value),
+        1,
+        lambda held: held[0].value,
+    ),
+    "dict of an object": (
+        Settings({}),
+        lambda holder, value: holder.held.value.update(mix=value),
+        1,
+        lambda held: held.value,
+    ),
+    "slot": (Slotted(0), _attribute, 1, lambda held: held.value),
+    "tensor": (torch.zeros(()), _replace, torch.ones(()), bool),
+    "tensor written to": (torch.zeros(()), lambda holder, value: holder.held.fill_(value), 1.0, bool),
+    "module in a list": (
+        [nn.Dropout(0.0)],
+        lambda holder, value: holder.held[0].train(value),
+        False,
+        lambda held: not held[0].training,
+    ),
     "string of a namespace": (types.SimpleNamespace(value="no"), _attribute, "yes", lambda held: held.value == "yes"),
 }
 MAKERS = {
@@ -97,14 +146,89 @@ MAKERS = {
 @pytest.mark.parametrize("switch", SWITCHES)
 def test_a_network_that_becomes_coupled_is_refused_in_the_next_call(switch, maker, engine):
     held, throw, on, is_on = SWITCHES[switch]
-    held = held.copy() if isinstance(held, dict | list) else held
-    if isinstance(held, Settings | types.SimpleNamespace):
-        held = type(held)(value=held.value)
+    held = copy.deepcopy(held)
     holder, model = MAKERS[maker](held, is_on)
     x = points(16, 2)
     for _ in range(5):
         dudx.evaluate(model, x, D(0), engine)
     throw(holder, on)
+    with pytest.raises(dudx.CoupledModelError):
+        dudx.evaluate(model, x, D(0), engine)
+
+
+MIXES = False
+
+
+class ByGlobal(nn.Module):
+    """A network that reads a global and an attribute of its class, in another method than forward."""
+
+    mixes = False
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.net = mlp()
+
+    def forward(self, x: Any) -> Any:
+        return self.ending(self.net(x))
+
+    def ending(self, u: Any) -> Any:
+        return u - u.mean(0) if MIXES or self.mixes else u
+
+
+def by_global() -> Any:
+    net = mlp()
+    return lambda x: net(x) - net(x).mean(0) if MIXES else net(x)
+
+
+def by_variable() -> tuple[Any, Any]:
+    net, mixes = mlp(), False
+
+    def throw() -> None:
+        nonlocal mixes
+        mixes = True
+
+    return lambda x: net(x) - net(x).mean(0) if mixes else net(x), throw
+
+
+def _throw_global() -> None:
+    global MIXES
+    MIXES = True
+
+
+def _of_class() -> tuple[Any, Any]:
+    kind = type("Own", (ByGlobal,), {})
+    return kind(), lambda: setattr(kind, "mixes", True)
+
+
+def _forward_of_class() -> tuple[Any, Any]:
+    class Own(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.net = mlp()
+
+        def forward(self, x: Any) -> Any:
+            return self.net(x)
+
+    return Own(), lambda: setattr(Own, "forward", lambda self, x: self.net(x) - self.net(x).mean(0))
+
+
+ELSEWHERE = {
+    "global of a module": lambda: (ByGlobal(), _throw_global),
+    "global of a function": lambda: (by_global(), _throw_global),
+    "variable of a function": by_variable,
+    "attribute of the class": _of_class,
+    "forward of the class": _forward_of_class,
+}
+
+
+@pytest.mark.parametrize("engine", [AD(), Taylor(), FD(1e-2)], ids=["AD", "Taylor", "FD"])
+@pytest.mark.parametrize("place", ELSEWHERE)
+def test_a_switch_outside_of_the_network_is_noticed_too(place, engine, monkeypatch):
+    monkeypatch.setitem(globals(), "MIXES", False)
+    (model, throw), x = ELSEWHERE[place](), points(16, 2)
+    for _ in range(5):
+        dudx.evaluate(model, x, D(0), engine)
+    throw()
     with pytest.raises(dudx.CoupledModelError):
         dudx.evaluate(model, x, D(0), engine)
 
