@@ -39,6 +39,7 @@ SHARED = {
     "test_sweep.py": "sweep",
     "test_references.py": "refined meshes",
     "test_damage.py": "runs to damage",
+    "test_staged_run.py": "runs in windows",
 }
 
 
@@ -69,6 +70,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 def pytest_collection_finish() -> None:
     gc.freeze()  # what there is by now stays, and need not be looked through for what can be freed
+    gc.set_threshold(10_000, 20, 50)  # with the default a tenth of the time goes into collections
 
 
 @pytest.fixture(autouse=True)
