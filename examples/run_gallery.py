@@ -126,6 +126,8 @@ def _row(name: str, folder: Path, out: Path, minutes: float, settings: dict[str,
             row["unknowns"] = found
         if true := getattr(apart, "UNKNOWNS", None):
             row["unknowns_errors"] = {key: abs(row["unknowns"][key] / value - 1) for key, value in true.items()}
+        if found and problem.conditions.data:
+            row["intervals"] = {key: [one.low, one.high] for key, one in solution.unknowns.items()}
         solution.plot(out / f"{name}.png", reference if callable(reference) else None)
         reduce_colours(out / f"{name}.png")
     except (DudxError, ArithmeticError, ValueError, TypeError, RuntimeError, ImportError) as error:
@@ -222,7 +224,10 @@ def _cells(row: dict[str, Any], note: str) -> str:
     if "failed" in row:
         return f"| {row.get('title', row['name'])} | - | - | - | {row['lines']} | failed: {row['failed']} |"
     notes = [f"{row['windows']} windows of time"] if row.get("windows", 1) > 1 else []
-    notes += [f"{key} off by {percent(value)}" for key, value in row.get("unknowns_errors", {}).items()]
+    intervals = row.get("intervals", {})
+    off = {key: value for key, value in row.get("unknowns_errors", {}).items() if key not in intervals}
+    notes += [f"{key} off by {percent(value)}" for key, value in off.items()]
+    notes += [f"{key} = {(low + high) / 2:.3g} ± {(high - low) / 2:.2g}" for key, (low, high) in intervals.items()]
     notes += [note] if note else []
     return (
         f"| [{row['title']}]({row['name']}.png) | {percent(row['error'])} | {percent(row['estimate'])} | "

@@ -29,7 +29,7 @@ from dudx.residual.residual_function import Residual
 
 #: The most directions of the network's parameters, points per direction, and damping relative to the mean diagonal.
 _DIRECTIONS, _POINTS, _DAMPING = 1500, 4, 1e-10
-#: A constant has converged if what remains is below its error or this share of its value.
+#: A constant has converged if training ended within its error, or this share of its value.
 _CONVERGED = 1e-3
 
 
@@ -47,28 +47,31 @@ class IdentifiedConstant:
     """An unknown constant with its error bar.
 
     Attributes:
-        value: the value that training found.
+        value: the least-squares value, for the equations linearised around the trained network.
         error: one standard deviation, due to the noise of the measurements.
         low, high: the 95 % confidence interval, by Student's distribution.
-        remaining: the change that least squares with the linearised equations would still make.
+        trained: the value at which training ended, as in `solution.result`.
     """
 
     value: float
     error: float
     low: float
     high: float
-    remaining: float
+    trained: float
 
     @property
     def converged(self) -> bool:
-        """True if training left the constant closer to the least-squares value than its error, or than 0.1 %."""
-        return abs(self.remaining) <= max(self.error, _CONVERGED * abs(self.value))
+        """True if training ended closer to the least-squares value than its error, or than 0.1 %.
+
+        Training stops too early otherwise, or a flexible network fits the noise at the cost of the equation.
+        """
+        return abs(self.value - self.trained) <= max(self.error, _CONVERGED * abs(self.value))
 
     def __float__(self) -> float:
         return self.value
 
     def __str__(self) -> str:
-        doubt = "" if self.converged else f" (not converged: {self.remaining:+.2g} remains)"
+        doubt = "" if self.converged else f" (training ended at {self.trained:.6g})"
         return f"{self.value:.6g} ± {self.high - self.value:.2g}{doubt}"
 
 
@@ -131,14 +134,12 @@ def identified_constants(solution: Inverse) -> IdentifiedConstants:
         residuals.append(scale * left)
     s, r = torch.cat(rows), torch.cat(residuals)
     covariance = torch.linalg.pinv(s.T @ s, hermitian=True)
-    remaining = -(covariance @ (s.T @ r))
+    values = torch.tensor(list(found.values()), dtype=torch.float64) - covariance @ (s.T @ r)
     errors = covariance.diagonal().clamp(min=0).sqrt()
     reach = float(stats.t.ppf(0.975, count - len(found)))
     constants = {
-        name: IdentifiedConstant(
-            value, float(error), value - reach * float(error), value + reach * float(error), float(rest)
-        )
-        for (name, value), error, rest in zip(found.items(), errors, remaining, strict=True)
+        name: IdentifiedConstant(value, error, value - reach * error, value + reach * error, found[name])
+        for name, value, error in zip(found, values.tolist(), errors.tolist(), strict=True)
     }
     size = errors.clamp(min=1e-300)
     return IdentifiedConstants(constants, (covariance / size / size[:, None]).numpy(), noise)
