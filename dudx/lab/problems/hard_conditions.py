@@ -1,4 +1,7 @@
-"""Conditions that hold by construction: u = g + φ N, with φ zero where u is given and g the value there."""
+"""Conditions that hold by construction: u = g + φ N, with φ zero where u is given and g the value there.
+
+For conditions on the flux see `hard_fluxes`.
+"""
 
 from __future__ import annotations
 
@@ -13,9 +16,11 @@ from torch import Generator, Tensor, nn
 from dudx.errors import InputError
 from dudx.lab.problems.boundary_pieces import Piece
 from dudx.lab.problems.conditions.boundary_selection import describe_surface
-from dudx.lab.problems.conditions.condition_types import Dirichlet, Initial
+from dudx.lab.problems.conditions.condition_types import Dirichlet, Initial, Neumann, Robin
 from dudx.lab.problems.conditions.contradictions import PlacedCondition
 from dudx.lab.problems.conditions.variables import ProblemVariables, Value
+from dudx.lab.problems.geometry import Box, Cutout
+from dudx.lab.problems.hard_fluxes import Column, FaceCondition, between_faces, face_of
 from dudx.lab.problems.surfaces import Circle, Face, Segment, Sphere
 
 _PROBES = 1024
@@ -38,18 +43,18 @@ class _HardValue:
 
 
 class HardConditions(nn.Module):
-    """Transform the outputs N(x) of a network to g(x) + φ(x) N(x), output by output."""
+    """Transform the outputs of a network so that conditions hold, output by output."""
 
-    def __init__(self, columns: Sequence[tuple[Function, Function] | None]):
+    def __init__(self, columns: Sequence[Column | None]):
         super().__init__()
-        #: The value g and the factor φ for each output; None leaves it unchanged.
+        #: The transformation of each output; None leaves it unchanged.
         self.columns = list(columns)
 
-    def forward(self, x: Tensor, output: Tensor) -> Tensor:
-        found = []
-        for number, given in enumerate(self.columns):
+    def forward(self, x: Tensor, network: Callable[[Any], Any]) -> Tensor:
+        output, found = network(x), []
+        for number, column in enumerate(self.columns):
             u = output[:, number : number + 1]
-            found.append(u if given is None else given[1](x) * u + given[0](x))
+            found.append(u if column is None else column(x, u, lambda at, i=number: network(at)[:, i : i + 1]))
         return found[0] if len(found) == 1 else torch.cat(found, dim=1)
 
 
@@ -57,18 +62,67 @@ def hard_conditions(hard: Sequence[PlacedCondition | Initial], variables: Proble
     """Make the module that lets hard conditions hold; None without any, `InputError` where it is impossible."""
     if not hard:
         return None
-    by_output: dict[str, list[_HardValue]] = {}
+    by_output: dict[str, list[PlacedCondition | Initial]] = {}
     for one in hard:
-        given = one.given if isinstance(one, Initial) else one.spec.given if isinstance(one.spec, Dirichlet) else {}
-        for key, value in given.items():
+        for key in _keys(one, variables):
             output, along = variables.parse_derivative(key)
             if along:
                 raise InputError(f"{key} cannot be imposed exactly, only values of {output} can; leave hard off.")
-            factor, points, where = _initial(variables) if isinstance(one, Initial) else _boundary(one, variables)
-            by_output.setdefault(output, []).append(_HardValue(factor, value, points, where))
+            by_output.setdefault(output, []).append(one)
     return HardConditions(
-        [_value_and_factor(by_output[name], variables) if name in by_output else None for name in variables.outputs]
+        [_column(name, by_output[name], variables) if name in by_output else None for name in variables.outputs]
     )
+
+
+def _keys(one: PlacedCondition | Initial, variables: ProblemVariables) -> list[str]:
+    """Return the unknown functions, or derivatives of them, that a condition is on."""
+    spec = one if isinstance(one, Initial) else one.spec
+    if isinstance(spec, Robin):
+        return [spec.output(variables)]
+    return list(spec.given) if isinstance(spec, Initial | Dirichlet | Neumann) else []
+
+
+def _column(output: str, hard: Sequence[PlacedCondition | Initial], variables: ProblemVariables) -> Column:
+    """Return the transformation of one output."""
+    if any(isinstance(one, PlacedCondition) and isinstance(one.spec, Neumann | Robin) for one in hard):
+        return _flux_column(output, hard, variables)
+    parts = []
+    for one in hard:
+        given = one.given if isinstance(one, Initial) else one.spec.given  # type: ignore[attr-defined]
+        key = next(key for key in given if variables.parse_derivative(key)[0] == output)
+        factor, points, where = _initial(variables) if isinstance(one, Initial) else _boundary(one, variables)
+        parts.append(_HardValue(factor, given[key], points, where))
+    value, factor = _value_and_factor(parts, variables)
+    return lambda x, u, network: factor(x) * u + value(x)
+
+
+def _flux_column(output: str, hard: Sequence[PlacedCondition | Initial], variables: ProblemVariables) -> Column:
+    """Return the transformation of an output with conditions on its flux, on faces along one axis."""
+    space, faces = variables.space, dict[tuple[int, int], FaceCondition]()
+    if not isinstance(space.outside if isinstance(space, Cutout) else space, Box):
+        raise InputError("Conditions on the flux are imposed exactly on the outer faces of a box; leave hard off.")
+    for one in hard:
+        if isinstance(one, Initial) or one.region.where is not None:
+            raise InputError(
+                f"A condition on the flux of {output} cannot be imposed exactly together with initial values, nor "
+                "where a function is true; leave hard off for one of them."
+            )
+        spec = one.spec
+        if isinstance(spec, Robin):
+            found = FaceCondition(_function(spec.a, variables), _function(spec.g, variables))
+        else:
+            value = _function(spec.given[output], variables)  # type: ignore[attr-defined]
+            found = FaceCondition((lambda x: 0.0) if isinstance(spec, Neumann) else None, value)
+        for piece in one.region.pieces:
+            faces[face_of(piece, space.bounds)] = found
+    if len({axis for axis, _ in faces}) > 1:
+        raise InputError(
+            f"Conditions on the flux of {output} are imposed exactly together with others along one axis only; leave "
+            "hard off on the other faces."
+        )
+    axis = next(iter(faces))[0]
+    low, high = (corner[axis] for corner in space.bounds)
+    return between_faces(axis, low, high, faces.get((axis, 0)), faces.get((axis, 1)))
 
 
 def _value_and_factor(parts: Sequence[_HardValue], variables: ProblemVariables) -> tuple[Function, Function]:

@@ -29,7 +29,7 @@ def statement_values(problem: Problem) -> dict[str, Tensor]:
     imposed = problem.hard_conditions()
 
     def network(x: Tensor) -> Tensor:
-        return trial(x) if imposed is None else imposed(x, trial(x))
+        return trial(x) if imposed is None else imposed(x, trial)
 
     generator, place, dtype = Generator().manual_seed(0), torch.device("cpu"), torch.float64
     x = problem.domain.sobol(_POINTS, dtype=dtype)

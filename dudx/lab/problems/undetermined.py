@@ -10,7 +10,7 @@ from torch import Generator, Tensor, nn
 from dudx.engines.autodiff import AD
 from dudx.lab.problems.conditions.condition import Condition
 from dudx.lab.problems.conditions.condition_set import ConditionSet
-from dudx.lab.problems.conditions.condition_types import Initial
+from dudx.lab.problems.conditions.condition_types import Initial, Neumann, Robin
 from dudx.lab.problems.conditions.variables import ProblemVariables
 from dudx.residual.residual_function import Residual
 
@@ -59,7 +59,9 @@ def _imposed(conditions: ConditionSet, variables: ProblemVariables) -> Iterator[
     """Unknown functions with a value that holds by construction."""
     for one in conditions.hard:
         spec = one if isinstance(one, Initial) else one.spec
-        for key in getattr(spec, "given", ()):
+        if isinstance(spec, Robin) and spec.a != 0:
+            yield spec.output(variables)
+        for key in () if isinstance(spec, Neumann) else getattr(spec, "given", ()):
             output, along = variables.parse_derivative(key)
             if not along:
                 yield output

@@ -21,7 +21,6 @@ from dudx.lab.problems.conditions.condition_types import (
     BoundarySpec,
     ConditionSpec,
     Data,
-    Dirichlet,
     Initial,
     Interface,
     Periodic,
@@ -86,7 +85,7 @@ def bind_conditions(conditions: Sequence[Condition | ConditionSpec], variables: 
 
 
 def _is_hard(one: PlacedCondition) -> bool:
-    return isinstance(one.spec, Dirichlet) and one.spec.hard
+    return one.spec.hard
 
 
 class _TermNames:

@@ -56,6 +56,8 @@ class BoundarySpec(ConditionSpec):
     """A condition on a part of the boundary."""
 
     on: On = None
+    #: The condition holds by construction.
+    hard: bool = False
 
     @abstractmethod
     def form(self, variables: ProblemVariables) -> Hashable:
@@ -113,14 +115,21 @@ class Dirichlet(_GivenValues, BoundarySpec):
 
 
 class Neumann(_GivenValues, BoundarySpec):
-    """Values of the derivative along the outward normal on a part of the boundary: `Neumann(u=0.0, on="top")`."""
+    """Values of the derivative along the outward normal on a part of the boundary: `Neumann(u=0.0, on="top")`.
+
+    Args:
+        on: where; everywhere on the boundary unless given.
+        hard: let the condition hold by construction, on outer faces of a box.
+        name: the name of its term in the loss.
+        given: values by the name of the unknown function.
+    """
 
     default_name = "neumann"
     along_normals = True
 
-    def __init__(self, on: On = None, name: str | None = None, **given: Value):
+    def __init__(self, on: On = None, hard: bool = False, name: str | None = None, **given: Value):
         super().__init__(name, given)
-        self.on = on
+        self.on, self.hard = on, hard
 
 
 class Robin(BoundarySpec):
@@ -131,13 +140,22 @@ class Robin(BoundarySpec):
         on: where; everywhere on the boundary unless given.
         of: the unknown function, where there are several.
         name: the name of its term in the loss.
+        hard: let the condition hold by construction, on outer faces of a box.
     """
 
     default_name = "robin"
 
-    def __init__(self, a: Value, g: Value, on: On = None, of: str | None = None, name: str | None = None):
+    def __init__(
+        self,
+        a: Value,
+        g: Value,
+        on: On = None,
+        of: str | None = None,
+        name: str | None = None,
+        hard: bool = False,
+    ):
         self.a, self.g = checked_value(a, "a"), checked_value(g, "g")
-        self.on, self.of, self.name = on, of, name
+        self.on, self.of, self.name, self.hard = on, of, name, hard
 
     def output(self, variables: ProblemVariables) -> str:
         """The unknown function that it is a condition on."""

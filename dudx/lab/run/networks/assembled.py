@@ -42,10 +42,13 @@ class Assembled(nn.Module):
         self.places = [order.index(number) for number in range(len(order))]
 
     def forward(self, x: Tensor) -> Tensor:
+        return self._outputs(x) if self.imposed is None else self.imposed(x, self._outputs)
+
+    def _outputs(self, x: Tensor) -> Tensor:
         found = self.parts[0](x) if len(self.parts) == 1 else torch.cat([part(x) for part in self.parts], dim=1)
         if self.places != sorted(self.places):
             found = torch.cat([found[:, place : place + 1] for place in self.places], dim=1)
-        return found if self.imposed is None else self.imposed(x, found)
+        return found
 
 
 class _Some(nn.Module):
