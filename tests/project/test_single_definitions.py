@@ -28,6 +28,7 @@ OTHER_WALKS = {
     "dudx/lab/run/checkpoint.py: refuse_other_kind": "names the place of a value",
     "dudx/lab/run/engine_table.py: _numbers": "writes keys as texts",
     "dudx/lab/run/pieces.py: function": "calls the function of a user's problem",
+    "dudx/network/fingerprint.py: inside": "looks into objects and slots, and keeps the path of each value",
     "dudx/network/modules.py: _collect": "looks into objects too, a few levels deep",
     "dudx/residual/field.py: _as_fields": "takes one level",
     "reproduction/record_table.py: _flat": "joins keys to the names of columns",
