@@ -98,7 +98,9 @@ def _show_result(result: dict[str, Any], out: Path, pictures: list[Path]) -> Non
 
 
 def _estimated(found: dict[str, Any] | None) -> str:
-    return "not available for coupled networks" if found is None else percent(found["relative_l2"])
+    return (
+        "not available for coupled networks" if found is None else found.get("reason") or percent(found["relative_l2"])
+    )
 
 
 @app.command(rich_help_panel=SOLVE)

@@ -1,38 +1,40 @@
 """Estimate the error of a trained network without a reference solution.
 
 The equations are linearised around the network u: R(u) + R'(u) e = 0. The correction e that makes the residuals at new
-points smallest is the estimated error. It is a combination of derivatives of u, and of a slightly perturbed copy of u,
-in the parameters. These functions resolve the fronts and layers that the network has learned, and training has not
-already minimised over those of the copy.
+points smallest is the estimated error. It is sought among changes of the network and random features of many scales,
+see `dudx.lab.run.error_directions`.
+
+The constants of the three modules (points near the boundary, steepness of the features, their share, weights, and the
+limit of determinacy) were chosen once, for all problems together, on the problems of `benchmarks/estimates.py`.
 """
 
 from __future__ import annotations
 
-import copy
-import inspect
 import math
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import torch
 from torch import Generator, Tensor, nn
 
 from dudx.engines.interface import Engine
+from dudx.errors import InputError
 from dudx.lab.problems import Problem
 from dudx.lab.problems.problem import Points
-from dudx.optim import Balance, linearize
-from dudx.residual.residual_function import Residual
+from dudx.lab.run.error_directions import Directions
+from dudx.lab.run.error_points import boundary_factors, interior_points, where_it_matters
 
-#: Perturbation of the copy's weights, relative to the standard deviation of each tensor.
-_DIFFERENCE = 0.1
-#: Damping of the least-squares problem relative to the mean eigenvalue, against rounding errors. With several times
-#: more residuals than directions the estimate hardly depends on it.
-_DAMPING = 1e-10
+#: Least damping of the least-squares problem relative to the mean eigenvalue, against rounding errors, and how often
+#: it may be multiplied by ten. With several times more residuals than directions the estimate hardly depends on it.
+_DAMPING, _DAMPINGS = 1e-12, 6
 #: Candidate points per point used.
 _POOL = 4
-#: Points per batch of residuals, and entries per block of a Jacobian.
-_ROWS, _AT_ONCE = 2**13, 2**24
+#: A solution is not determined if there is a change of it that changes the residuals so many times less than a
+#: typical function of the same size does. On well-posed problems it was at most 300, on sensitive ones (chaos,
+#: backward heat, near resonance) 1e4, on those without a unique solution 3e4 and more.
+_UNDETERMINED = 5e3
+_POWER_STEPS = 60
 
 
 @dataclass(frozen=True)
@@ -40,16 +42,21 @@ class Estimate:
     """Estimated error of a network.
 
     Attributes:
-        relative_l2: ‖e‖ / ‖u + e‖ over the domain and all unknown functions, each where the equation depends on it.
+        relative_l2: ‖e‖ / ‖u + e‖ over the domain and all unknown functions, each where the equation depends on it;
+            inf if there is no estimate.
         points: the number of interior points.
         directions: the number of search directions for e.
         late: ‖e‖ in the second half of time / ‖u + e‖ everywhere; without time, `relative_l2`.
+        functions: ‖e‖ / ‖u + e‖ for each unknown function.
+        reason: why there is no estimate; None if there is one.
     """
 
     relative_l2: float
     points: int
     directions: int
     late: float
+    functions: list[float] = field(default_factory=list)
+    reason: str | None = None
 
 
 def estimate(
@@ -67,36 +74,38 @@ def estimate(
         model: the network; it is not changed.
         engine: computes derivatives, with its steps set if it has any.
         points: interior points, and half as many per condition; by default four times the number of directions.
-        directions: the largest number of search directions, chosen at random if the network has more.
+        directions: the largest number of search directions, half of them random features.
         seed: seed of points and directions.
     """
     parameter = next(model.parameters())
     device, dtype = parameter.device, parameter.dtype
     generator = Generator(device).manual_seed(seed)
-    moved = _Moved(model, generator)
-    total = sum(leaf.numel() for leaf in moved.leaves)
-    chosen = torch.randperm(total, generator=generator, device=device)[:directions].sort().values
-    tangent = _Tangent(moved, engine, chosen)
-    points = 4 * len(chosen) if points is None else points
+    space = Directions(problem, model, engine, directions, generator)
+    points = 4 * space.count if points is None else points
+    x = problem.domain.sample(points, generator, device, dtype)
+    u, along = space.values(problem.residual, x)
+    asked = _asked(problem, model, x, engine, generator)
+    along = along * asked[..., None]
 
-    interior: Points = problem.domain.sample(_POOL * points, generator, device, dtype), {}
+    interior: Points = interior_points(problem.domain, _POOL * points, generator, dtype), {}
     half = points // 2 + 1
     drawn = [(problem.residual, interior, points)]
     drawn += [(c.residual, c.sample(_POOL * half, generator, device, dtype), half) for c in problem.conditions]
     parts = []
-    for residual, (x, data), count in drawn:
+    for residual, (at, data), count in drawn:
         # Of data there are as many points as there are.
-        kept, factors = _where_it_matters(residual, model, x, engine, data, min(count, len(x)), generator)
-        for r, j in zip(*tangent.of(residual, x[kept], {key: value[kept] for key, value in data.items()}), strict=True):
+        kept, factors = where_it_matters(residual, model, at, engine, data, min(count, len(at)), generator)
+        if residual is problem.residual:
+            factors = boundary_factors(problem.domain, at[kept], factors)
+        for r, j in zip(*space.of(residual, at[kept], {key: value[kept] for key, value in data.items()}), strict=True):
             parts.append((factors * r, factors[:, None] * j))
-    x = problem.domain.sample(points, generator, device, dtype)
-    u, along = tangent.of(_values(problem.residual), x, {})
-    correction = along @ _solved(parts)
-    asked = _asked(problem, model, x, engine, generator)
-    size = ((u + correction) * asked).norm().clamp(min=1e-300)
-    error = correction * asked
+    correction, determinacy = _solved(parts, along, space.features)
+    error, whole = along @ correction, u * asked + along @ correction
+    size = whole.norm().clamp(min=1e-300)
     late = error if problem.time is None else error[:, x[:, problem.time] > _middle(problem)]
-    return Estimate(float(error.norm() / size), points, len(chosen), float(late.norm() / size))
+    each = error.norm(dim=1) / whole.norm(dim=1).clamp(min=1e-300)
+    found = Estimate(float(error.norm() / size), points, space.count, float(late.norm() / size), each.tolist())
+    return found if determinacy < _UNDETERMINED else _none(found, determinacy)
 
 
 def _middle(problem: Problem) -> float:
@@ -137,100 +146,64 @@ def _bump(inputs: int, outputs: int, output: int, generator: Generator) -> nn.Mo
     return nn.Sequential(first, nn.Tanh(), last)
 
 
-def _where_it_matters(
-    residual: Residual,
-    model: nn.Module,
-    x: Tensor,
-    engine: Engine,
-    data: Mapping[str, Tensor],
-    count: int,
-    generator: Generator,
-) -> tuple[Tensor, Tensor]:
-    """Choose points, more of them where the residual is large, and the factors of their residuals.
+def _solved(parts: Sequence[tuple[Tensor, Tensor]], along: Tensor, features: slice) -> tuple[Tensor, float]:
+    """Return the coefficients of the directions that minimise the weighted residuals of all parts, and determinacy.
 
-    Residuals far above the mean count by their size rather than by their square. Else those of a corner or of the first
-    moment, which are large and matter little to the solution, would hide all others.
+    The latter is the largest norm of a combination of directions whose residuals have the norm of a typical feature's.
+
+    Args:
+        parts: residuals and their derivatives along the directions, per equation and condition.
+        along: the directions as functions, (outputs, N, directions).
+        features: the directions whose residuals say what is typical.
     """
-    sizes = []
-    with torch.no_grad():
-        for start in range(0, len(x), _ROWS):
-            some = slice(start, start + _ROWS)
-            given = {key: value[some] for key, value in data.items()}
-            returned = residual(model, x[some], engine, **given)
-            equations = returned if isinstance(returned, tuple) else (returned,)
-            sizes.append(torch.cat(equations, dim=1).double().norm(dim=1))
-    size = torch.cat(sizes)
-    density = 0.5 + 0.5 * size / size.mean().clamp(min=1e-300)
-    chosen = torch.multinomial(density, count, generator=generator)
-    return chosen, 1 / density[chosen]
-
-
-class _Moved(nn.Module):
-    """u(x) plus the changes of two copies of the network, whose parameters may vary."""
-
-    def __init__(self, model: nn.Module, generator: Generator):
-        super().__init__()
-        self.model = copy.deepcopy(model).requires_grad_(False)
-        self.moving = nn.ModuleList([copy.deepcopy(model), _varied(model, generator)]).requires_grad_(True)
-        self.still = copy.deepcopy(self.moving).requires_grad_(False)
-        self.leaves = list(self.moving.parameters())
-
-    def forward(self, x: Tensor) -> Tensor:
-        u = self.model(x)
-        for moving, still in zip(self.moving, self.still, strict=True):
-            u = u + (moving(x) - still(x))
-        return u
-
-
-@torch.no_grad()
-def _varied(model: nn.Module, generator: Generator) -> nn.Module:
-    varied = copy.deepcopy(model)
-    for leaf in varied.parameters():
-        noise = torch.randn(leaf.shape, generator=generator, device=leaf.device, dtype=leaf.dtype)
-        leaf.add_(_DIFFERENCE * leaf.std(correction=0) * noise)
-    return varied
-
-
-def _values(residual: Residual) -> Residual:
-    """Return a residual whose values are the unknown functions themselves."""
-
-    def outputs(**fields: Any) -> tuple[Any, ...]:
-        return tuple(fields.values())
-
-    keyword = inspect.Parameter.KEYWORD_ONLY
-    outputs.__signature__ = inspect.Signature([inspect.Parameter(n, keyword) for n in residual.outputs])  # type: ignore[attr-defined]
-    return Residual(outputs, residual.inputs)
-
-
-class _Tangent:
-    """Residuals (equations, N) and their derivatives along the chosen directions, in float64."""
-
-    def __init__(self, model: _Moved, engine: Engine, chosen: Tensor):
-        self.model, self.engine, self.chosen = model, engine, chosen
-        self.rows = max(1, _AT_ONCE // sum(leaf.numel() for leaf in model.leaves))
-
-    def of(self, residual: Residual, x: Tensor, data: Mapping[str, Tensor]) -> tuple[Tensor, Tensor]:
-        found = []
-        for start in range(0, len(x), self.rows):
-            some = slice(start, start + self.rows)
-            given = {key: value[some] for key, value in data.items()}
-            r, j = linearize(residual, self.model, x[some], self.engine, self.model.leaves, data=given)
-            rows = j.dense()[:, self.chosen].double()
-            found.append((r.double().unflatten(0, (-1, len(x[some]))), rows.unflatten(0, (-1, len(x[some])))))
-        values, rows = zip(*found, strict=True)
-        return torch.cat(values, dim=1), torch.cat(rows, dim=1)
-
-
-def _solved(parts: Sequence[tuple[Tensor, Tensor]]) -> Tensor:
-    """Return the coefficients of the directions that minimise the balanced residuals of all parts."""
-    weights = Balance().update([j.square().sum(1) for _, j in parts], lambda tensor: tensor).tolist()
-    factors = [math.sqrt(weight / len(r)) for (r, _), weight in zip(parts, weights, strict=True)]
+    values = along.flatten(0, 1) / math.sqrt(along.shape[1])
+    sizes = values[:, features].square().sum(0).clamp(min=1e-300)
+    factors = [_weight(j[:, features].square().mean(0) / sizes) / math.sqrt(len(r)) for r, j in parts]
     r = torch.cat([f * r for f, (r, _) in zip(factors, parts, strict=True)])
     j = torch.cat([f * j for f, (_, j) in zip(factors, parts, strict=True)])
     lengths = j.norm(dim=0)
     lengths = torch.where(lengths > 0, lengths, 1.0)  # a direction that no residual sees stays where it is
     j = j / lengths
     normal = j.T @ j
-    normal.diagonal().add_(_DAMPING * normal.diagonal().mean())
-    factor = torch.linalg.cholesky(normal)
-    return -torch.cholesky_solve((j.T @ r)[:, None], factor)[:, 0] / lengths
+    factor = _factor(normal)
+    solution = -torch.cholesky_solve((j.T @ r)[:, None], factor)[:, 0] / lengths
+    return solution, _largest(values / lengths, factor)
+
+
+def _factor(normal: Tensor) -> Tensor:
+    """Return the Cholesky factor of a matrix with the least damping with which it is positive in rounded numbers."""
+    mean, damping = normal.diagonal().mean(), 0.0
+    for _ in range(_DAMPINGS):
+        more = max(_DAMPING, 10 * damping)
+        normal.diagonal().add_((more - damping) * mean)
+        factor, failed = torch.linalg.cholesky_ex(normal)
+        if not failed:
+            return factor
+        damping = more
+    raise InputError("The error cannot be estimated: the residuals or their derivatives are not finite.")
+
+
+def _weight(ratios: Tensor) -> float:
+    """Return a factor that makes the residuals of a typical direction as large as the direction itself."""
+    seen = ratios[ratios > 1e-20 * ratios.max()]
+    return 1 / math.sqrt(float(seen.median())) if len(seen) else 1.0
+
+
+def _largest(values: Tensor, factor: Tensor) -> float:
+    """Return the largest |values v| with |Lᵀ v| = 1 for a Cholesky factor L, by power iteration."""
+    v = torch.ones_like(factor[:, :1])
+    length = v.norm()
+    for _ in range(_POWER_STEPS):
+        v = torch.cholesky_solve(values.T @ (values @ (v / length)), factor)
+        length = v.norm().clamp(min=1e-300)
+    return math.sqrt(float(length))
+
+
+def _none(found: Estimate, determinacy: float) -> Estimate:
+    """Return the estimate as one that is missing, with the reason."""
+    reason = (
+        f"the solution can change as a whole while the residuals change {determinacy:.0e} times less than they do for "
+        "other changes: it is not unique, or too sensitive"
+    )
+    inf = math.inf
+    return replace(found, relative_l2=inf, late=inf, functions=[inf] * len(found.functions), reason=reason)

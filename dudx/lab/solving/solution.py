@@ -117,9 +117,14 @@ class Solution:
 
     @property
     def estimate(self) -> float | None:
-        """The relative error estimated without a reference; None if unknown."""
+        """The relative error estimated without a reference; None if unknown, see `no_estimate`."""
         found = self.result.get("estimate")
-        return None if found is None else float(found["relative_l2"])
+        return None if found is None or found.get("reason") else float(found["relative_l2"])
+
+    @property
+    def no_estimate(self) -> str | None:
+        """Why there is no error estimate, where the estimate itself says so; else None."""
+        return (self.result.get("estimate") or {}).get("reason")
 
     @cached_property
     def unknowns(self) -> IdentifiedConstants:

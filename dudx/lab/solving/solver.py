@@ -132,7 +132,8 @@ def _summary(solution: Solution, run: StagedRun, out: str | Path | None) -> list
             f"Windows of time are finished up to {run.stage.start:.4g}, and trained up to {run.stage.end:.4g}; later "
             "values are extrapolated."
         )
-    error = "No error estimate" if found is None else f"Estimated relative error {percent(found)}"
+    because = f", because {solution.no_estimate}" if solution.no_estimate else ""
+    error = f"No error estimate{because}" if found is None else f"Estimated relative error {percent(found)}"
     sentences.append(f"{error}, {result['cpu_seconds']:.0f} CPU seconds, {result['epochs']} steps.")
     return sentences + _constants(solution)
 

@@ -9,7 +9,7 @@ def exact(x, t):
     p, q = (k * (x + b) - k**3 * t for k, b in zip(K, B, strict=True))
     a = ((K[0] - K[1]) / (K[0] + K[1])) ** 2
     exponents = np.stack([0 * p, p, q, p + q + np.log(a)])
-    rates = np.array([0.0, K[0], K[1], K[0] + K[1]])[:, None]
+    rates = np.array([0.0, K[0], K[1], K[0] + K[1]]).reshape(4, *[1] * np.ndim(x))
     weights = np.exp(exponents - exponents.max(axis=0))
     weights /= weights.sum(axis=0)
     # The second derivative of log Σ exp is the variance of the rates.
