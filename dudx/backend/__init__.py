@@ -18,6 +18,7 @@ containers.py
 
 torch_classes.py
     torch._ops.OpOverload: exported networks are differentiated by torch, more slowly.
+    torch._ops.HigherOrderOperator: networks with torch.cond fail with torch's own error.
     torch.nn.modules.batchnorm._BatchNorm: required.
     torch.utils._python_dispatch.TorchDispatchMode: required.
     The base class of torch.autograd.Function: required.
@@ -31,7 +32,8 @@ norm_layers.py
 
 fused_kernels.py
     Attributes _saved_training and _saved_train of batch norm's graph nodes: fixed statistics are not recognised.
-    torch._higher_order_ops, the module of torch.cond: its second derivative is taken for zero.
+    torch._higher_order_ops, the module of torch.cond: its second derivative is taken for zero, and its errors are
+    torch's own.
 
 compiler.py
     torch._dynamo.reset: required for sweeps.

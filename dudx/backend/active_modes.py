@@ -43,11 +43,23 @@ def lasting_constants() -> Iterator[None]:
         yield
 
 
+#: Return the hooks on tensors that are saved for a backward pass, or None.
+_top_hooks: Callable[[bool], Any]
+_top_hooks = getattr(getattr(torch._C, "_autograd", None), "_top_saved_tensors_default_hooks", lambda _: None)
+
+
+def saved_tensors_hooked() -> bool:
+    """Return True where hooks may change what a backward pass reads, as in checkpoints.
+
+    If torch does not tell, hooks that change it are not noticed.
+    """
+    return _top_hooks(True) is not None
+
+
 def checkpoint_active() -> bool:
     """Return True inside `torch.utils.checkpoint`, whose forward pass is run again in the backward pass.
 
     If torch does not tell, a checkpointed network that draws random numbers fails with torch's own error.
     """
-    top_hooks = getattr(getattr(torch._C, "_autograd", None), "_top_saved_tensors_default_hooks", lambda _: None)
-    hooks = top_hooks(True)
+    hooks = _top_hooks(True)
     return hooks is not None and getattr(hooks[0], "__module__", "") == "torch.utils.checkpoint"

@@ -7,6 +7,7 @@ derivative. Group normalisation is not listed: torch differentiates it to any or
 
 from __future__ import annotations
 
+import traceback
 from typing import Any
 
 _NORMS = ("NativeLayerNorm", "NativeBatchNorm", "CudnnBatchNorm", "MiopenBatchNorm", "FusedRmsNorm")
@@ -31,3 +32,9 @@ def is_higher_order(function: Any) -> bool:
         function: the class of an autograd function, `node._forward_cls`.
     """
     return function.__module__.startswith("torch._higher_order_ops")
+
+
+def from_control_flow(error: BaseException) -> bool:
+    """Return True if an error was raised inside of torch.cond or its like."""
+    frames = (frame for frame, _ in traceback.walk_tb(error.__traceback__))
+    return any(frame.f_globals.get("__name__", "").startswith("torch._higher_order_ops") for frame in frames)

@@ -16,6 +16,9 @@ from torch.utils import _python_dispatch
 #: engine differentiates such a graph operator by operator with torch's own derivatives.
 Overload: type = getattr(getattr(torch, "_ops", None), "OpOverload", type(None))
 
+#: Class of the operators of control flow, such as torch.cond.
+ControlFlow: type = getattr(getattr(torch, "_ops", None), "HigherOrderOperator", type(None))
+
 #: Base class of `torch.autograd.Function`, through which every call of `apply` goes. There is no public hook.
 FunctionBase: Any = torch.autograd.Function.__mro__[1]
 

@@ -11,11 +11,11 @@ from torch import Tensor
 from dudx.engines.interface import Engine
 from dudx.engines.request import Request, request_of
 from dudx.errors import ModelError, UnsupportedError, first_line
-from dudx.network.batch_bound import Pointwise, samples_of
+from dudx.network.batch_bound import BatchBound, Pointwise, samples_of
 from dudx.network.coupling_check import coupled
 from dudx.network.double_precision import in_double
 from dudx.network.model_checks import Model
-from dudx.network.probe_rows import GOLDEN_RATIO, in_general_position, probe_batch
+from dudx.network.probe_rows import GOLDEN_RATIO, in_general_position, probe_batch, representative_points
 from dudx.network.random_numbers import KernelMonitor
 from dudx.network.sandbox import output_of, sandboxed
 from dudx.operators import Along, D
@@ -23,6 +23,8 @@ from dudx.operators import Along, D
 #: Rows of a trial, at least and at most; how many of them move where it is one at a time, and the highest orders that
 #: are checked in each case.
 _ROWS, _MOST, _MOVING, _HIGHEST, _HIGHEST_ALONE = 6, 128, 3, 4, 2
+#: How far from a point its two rows lie, in steps of the difference, so that none reaches the point.
+_BESIDE = 4
 #: How far rows move towards their centre where the network refuses points further outside.
 _INWARDS = 0.05
 #: How far two differences may disagree and still count, relative to the derivative.
@@ -47,7 +49,8 @@ class Trial:
     def __init__(self, model: Model, x: Tensor, engine: Engine, axes: Sequence[int], everywhere: bool = False):
         self.engine = engine
         alone = _one_at_a_time(engine, model, x)
-        rows = x.detach() if everywhere else some_of(model, x.detach(), _ROWS if alone else _MOST)
+        points = x.detach()
+        rows = points if everywhere else some_of(model, points, _ROWS if alone else _MOST)
         double = in_double(model, rows)
         self.model, self.rows = (model, rows) if double is None else (double, rows.double())
         x = self.rows
@@ -58,9 +61,25 @@ class Trial:
         # Something of every axis, and of no two axes as much.
         weights = [1 + (axis + 1) * GOLDEN_RATIO % 1 if axis in axes else 0.0 for axis in range(x.shape[1])]
         along = torch.tensor(weights, dtype=torch.float64, device=x.device)
-        self.along = (along / along.norm()).to(x.dtype).expand_as(self.rows).contiguous()
+        along = (along / along.norm()).to(x.dtype)
+        if not alone and not everywhere and not isinstance(model, BatchBound):
+            self.rows = torch.cat([self.rows, self._near(points, along)])
+        self.along = along.expand_as(self.rows).contiguous()
         self.highest = _HIGHEST_ALONE if alone else _HIGHEST
         self.moving: list[Any] = [slice(i, i + 1) for i in range(_MOVING)] if alone else [slice(None)]
+
+    def _near(self, points: Tensor, along: Tensor) -> Tensor:
+        """Rows to both sides of points, which may themselves be special ones; none if the network is undefined there.
+
+        A derivative may be wrong in a part of the domain that the other rows, all moved by much, lie outside of.
+        """
+        own = points[representative_points(points, _MOST)].to(self.rows.dtype)
+        near = torch.cat([own + share * self.step * along for share in (_BESIDE, -_BESIDE)])
+        try:
+            fine = bool(output_of(self.model, near).isfinite().all())
+        except Exception:
+            return near[:0]
+        return near if fine else near[:0]
 
     def still_moves(self, columns: Tensor) -> bool:
         """Whether some of these outputs (m,), whose derivatives are zero at all points, move when the points do.

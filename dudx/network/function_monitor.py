@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 
-from dudx.backend.active_modes import transforms_active
+from dudx.backend.active_modes import saved_tensors_hooked, transforms_active
 from dudx.backend.containers import flattened
 from dudx.backend.differentiable_kernels import called, is_jet
 from dudx.errors import UnsupportedError
@@ -44,6 +44,8 @@ _LEAVING = {
 #: Functions that turn tensors into constants, which is a hazard unless the tensor is a parameter.
 _CONSTANTS = {
     Tensor.item, Tensor.tolist, Tensor.__float__, Tensor.__int__, Tensor.__complex__, Tensor.data.__get__,  # type: ignore[attr-defined]
+    Tensor.__format__, Tensor.__repr__, Tensor.__reduce_ex__, Tensor.__deepcopy__, Tensor.new_tensor, torch.tensor,
+    torch.asarray, torch.as_tensor, torch.save,
 }  # fmt: skip
 #: Prefixes of the names of functions that torch cannot differentiate.
 _KNOWN_WITHOUT = tuple(
@@ -117,6 +119,7 @@ class FunctionMonitor(TorchFunctionMode):
     def _note(self, func: Any, args: Any) -> None:
         own = [value for value in args if isinstance(value, Tensor) or is_jet(value)]
         self.doubtful = self.doubtful or func in _LEAVING or (func in _CONSTANTS and any(map(self._may_depend, own)))
+        self.doubtful = self.doubtful or saved_tensors_hooked()
         if self.recording and not torch.is_grad_enabled() and any(map(is_jet, own)):
             raise UnsupportedError(_WITHOUT_GRAPH)
         moving = [value for value in own if value.ndim and len(value) % self.rows == 0]

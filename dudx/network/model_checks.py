@@ -8,7 +8,8 @@ from typing import Any, cast
 import torch
 from torch import Tensor, nn
 
-from dudx.errors import DudxError, InputError, ModelError, first_line
+from dudx.backend.fused_kernels import from_control_flow
+from dudx.errors import DudxError, InputError, ModelError, UnsupportedError, first_line
 
 Model = Callable[[Tensor], Tensor]
 
@@ -82,6 +83,13 @@ def _called(model: Model, x: Any) -> Any:
         return model(x)
     except (DudxError, torch.cuda.OutOfMemoryError):
         raise
+    except AssertionError as error:
+        if not from_control_flow(error):  # a network's own
+            raise
+        raise UnsupportedError(
+            "A network with torch.cond, or other control flow of torch, cannot be watched by this engine: choose "
+            "between values with torch.where, or use dudx.AD()."
+        ) from error
     except RuntimeError as error:
         raise ModelError(
             f"The model failed on a batch of shape {tuple(x.shape)}, {x.dtype}: {first_line(error)}."

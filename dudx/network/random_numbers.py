@@ -11,11 +11,14 @@ import torch
 from torch import Tensor
 
 from dudx.backend.active_modes import checkpoint_active
-from dudx.backend.torch_classes import DispatchMode
+from dudx.backend.torch_classes import ControlFlow, DispatchMode
 
 
 class KernelMonitor(DispatchMode):
     """Dispatch mode that records random draws and the formats of results, also inside scripts."""
+
+    #: Lets torch.cond and the like run; their branches are not seen.
+    supports_higher_order_operators = True
 
     def __init__(self) -> None:
         super().__init__()
@@ -25,6 +28,8 @@ class KernelMonitor(DispatchMode):
         self.coarsest_dtype: torch.dtype | None = None
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        if isinstance(func, ControlFlow):
+            return func(*args, **(kwargs or {}))
         made = self.run(func, args, kwargs or {})
         if isinstance(made, Tensor) and made.is_floating_point() and _eps(made.dtype) > _eps(self.coarsest_dtype):
             self.coarsest_dtype = made.dtype

@@ -152,7 +152,7 @@ def test_right_or_refused(case, name, operators):
     true.load_state_dict(network.state_dict())
     try:
         found = dudx.evaluate(network, x, operators, ENGINES[name])
-    except (dudx.DudxError, AssertionError):  # torch.cond asserts that none of dudx's modes is active
+    except dudx.DudxError:
         return
     exact = PerSampleAD(method="loop").derivatives(true, x, request_of(operators, x))
     tolerance = 2e-5 if ENGINES[name].approximate else 1e-7

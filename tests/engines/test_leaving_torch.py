@@ -35,6 +35,11 @@ def _hook(x):
     return 2 * h
 
 
+def _saved(x):
+    with torch.autograd.graph.saved_tensors_hooks(lambda tensor: tensor, lambda tensor: 0.5 * tensor):
+        return torch.sin(x[:, :1]).square()
+
+
 def _node_hook(x):
     h = torch.sin(x[:, :1])
     if h.grad_fn is not None:
@@ -56,7 +61,15 @@ WRONG = {
     "backward 4 % off": _sine(lambda x: 1.04 * torch.cos(x)),
     "backward 1 % off": _sine(lambda x: 1.01 * torch.cos(x)),
     "backward off in a tenth of the domain": _sine(lambda x: torch.where(x > 0.9, 1.5, 1.0) * torch.cos(x)),
+    "backward off at the start of the domain": _sine(lambda x: torch.where(x < 0.1, 1.5, 1.0) * torch.cos(x)),
+    "backward off in a twentieth of the domain": _sine(
+        lambda x: torch.where((x > 0.3) & (x < 0.35), -1.0, 1.0) * torch.cos(x)
+    ),
     "hook on a tensor": _hook,
+    "hooks on saved tensors": _saved,
+    "copied into a new tensor": lambda x: x[:, :1] * x.new_tensor(x)[:, :1],
+    "torch.tensor": lambda x: x[:, :1] * torch.tensor(x.detach())[:, :1],
+    "printed": lambda x: x[:, :1] * _rebuilt([float(f"{value:.17g}") for value in x[:, 0]], x),
     "hook on a node": _node_hook,
     "item": lambda x: x[:, :1] * _rebuilt([value.item() for value in x.detach()[:, 0]], x),
     "float": lambda x: x[:, :1] * _rebuilt([float(value) for value in x.detach()[:, 0]], x),
