@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import itertools
 import math
 
@@ -80,6 +81,7 @@ def test_right_or_refused(name, dtype):
     assert refused or dtype == torch.float64
 
 
+@functools.cache
 def _error_at_the_origin(name: str, step: float, kind: str, dtype: torch.dtype) -> float:
     """The error of stencil and function where the points are as small as they are spread."""
     x, wave = points(64, 2).to(dtype), Wave(0.0)

@@ -41,7 +41,7 @@ def wait_until(condition: Callable[[], bool], what: str, seconds: float = 120) -
     deadline = time.monotonic() + seconds
     while not condition():
         assert time.monotonic() < deadline, f"it never came to pass that {what}"
-        time.sleep(0.02)
+        time.sleep(0.05)  # reading a checkpoint takes time from the run that is waited for
 
 
 @contextmanager
