@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from math import gamma
 from pathlib import Path
 
@@ -51,32 +51,6 @@ def inside() -> None:
             ax.scatter(*x.T, color="black", s=45, marker="+", zorder=3, label="points")
             ax.set(title=title, xlim=(0.1, 1.15), ylim=(0.1, 1.15), aspect="equal", xlabel="x", ylabel="y")
         axes[0].legend(loc="lower left", fontsize=8)
-
-
-def _smooth(x: Tensor) -> Tensor:
-    return torch.sin(2 * x[:, :1]) * torch.exp(x[:, 1:])
-
-
-def _laplacian(x: Tensor) -> Tensor:
-    return -3 * _smooth(x)
-
-
-def orders() -> None:
-    """Draw the error of a Laplacian against the step."""
-    x = torch.rand(200, 2, dtype=torch.float64)
-    steps = np.geomspace(0.02, 0.3, 6).tolist()
-    by_step: dict[str, Callable[[float], dudx.Engine]] = {
-        "FD, accuracy 2": lambda h: dudx.FD(h),
-        "FD, accuracy 4": lambda h: dudx.FD(h, 4),
-        "CAN": lambda h: dudx.CAN(h),
-    }
-    with figure(IMAGES / "methods-orders.png", 1, (5.5, 4)) as (ax,):
-        for colour, (label, make) in zip(COLOURS, by_step.items(), strict=False):
-            found = [_rms(dudx.evaluate(_smooth, x, dudx.Laplacian(), make(h)) - _laplacian(x)) for h in steps]
-            ax.loglog(steps, found, "o-", color=colour, label=label)
-        ax.set(xlabel="step", ylabel="RMSE of the Laplacian", title="FD and CAN")
-        plain_log(ax, x=(0.02, 0.05, 0.1, 0.3), y=None)
-        ax.legend(fontsize=8)
 
 
 def dimensions() -> None:
@@ -133,5 +107,5 @@ def fractional() -> None:
 
 if __name__ == "__main__":
     torch.manual_seed(0)
-    for picture in (inside, orders, dimensions, fractional):
+    for picture in (inside, dimensions, fractional):
         picture()

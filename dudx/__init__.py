@@ -11,7 +11,6 @@ from dudx.coupling.isolation import frozen, isolate, mixing_rule
 from dudx.coupling.running_statistics import running_statistics
 from dudx.diagnose import explain, recommend, watch
 from dudx.engines.autodiff import AD
-from dudx.engines.coupled_automatic import CAN
 from dudx.engines.difference.calibration import find_eps
 from dudx.engines.difference.finite_difference import EFD, FD, SFD
 from dudx.engines.interface import Engine
@@ -33,7 +32,6 @@ __version__ = "0.2.0"
 
 __all__ = [
     "AD",
-    "CAN",
     "EFD",
     "FD",
     "SFD",

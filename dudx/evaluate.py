@@ -14,7 +14,7 @@ from dudx.backend.active_modes import vmap_active
 from dudx.backend.outer_compile import uncompiled
 from dudx.engines.autodiff import AD
 from dudx.engines.first_use import can_be_planned, sound_derivatives
-from dudx.engines.interface import Engine, Prepared, RowsPerPoint, Side, one_sided
+from dudx.engines.interface import Engine, Prepared, RowsPerPoint
 from dudx.engines.interface import prepared as prepared_by
 from dudx.engines.request import Request, request_of
 from dudx.errors import CoupledModelError, InputError, whole_number
@@ -103,30 +103,22 @@ def check_members(
 
 
 def derivatives_elsewhere(
-    model: Model, engine: Engine, points: int, request: Request, rows: Tensor, side: Side | None = None
-) -> Sequence[Tensor] | None:
-    """Derivatives at the nodes (K, B, d) of each of B points, or (K, 1, d) where these are the same for all.
-
-    With a side, they are one-sided; None if the engine's own are the same from both sides.
-    """
-    if side is not None:
-        sided = one_sided(engine, side)
-        if sided is engine:
-            return None
-        engine = sided
+    model: Model, engine: Engine, points: int, request: Request, rows: Tensor
+) -> Sequence[Tensor]:
+    """Derivatives at the nodes (K, B, d) of each of B points, or (K, 1, d) where these are the same for all."""
     if samples_of(model) > 1:
         rows = rows.expand(-1, points, -1)
     if not request.orders:  # values need no engine, and some engines have points of their own
         engine = AD(coupled=engine.coupled if engine.coupled == "ignore" else "refuse")
     if engine.coupled != "ignore" and not torch.compiler.is_compiling():
-        what = "an integral, a fractional or upwind derivative passes"
+        what = "an integral or a fractional derivative passes"
         at = rows[0] if samples_of(model) > 1 else rows.flatten(0, 1)
         probed_on_schedule(model, "elsewhere", lambda: refuse_if_rows_are_counted(model, at, what, points, len(at)))
     try:
         return derivatives(model, rows.reshape(-1, rows.shape[2]), request, engine)
     except CoupledModelError as error:
         raise CoupledModelError(
-            "The samples of this network's batch influence each other, and an integral, a fractional or upwind "
+            "The samples of this network's batch influence each other, and an integral or a fractional "
             "derivative looks at it elsewhere than at the batch: use dudx.isolate(model, x) as the model."
         ) from error
 

@@ -18,7 +18,7 @@ from torch import Tensor
 
 from dudx.backend.tensor_checks import readable
 from dudx.engines.crosscheck import Trial, refusal, some_of, unverified, values_of
-from dudx.engines.interface import Engine, Sided, Stepped, prepared, refuse_unset, rows_per_point, state_of
+from dudx.engines.interface import Engine, Stepped, prepared, refuse_unset, rows_per_point, state_of
 from dudx.engines.request import Request
 from dudx.engines.step_rounding import refuse_lost_steps
 from dudx.errors import KinkWarning, NotFiniteWarning, UnsupportedError
@@ -112,7 +112,7 @@ def _coverage(engine: Engine, x: Tensor, request: Request) -> set[object]:
 def _way(engine: Engine, x: Tensor) -> object:
     """How it is asked for: the method of engines that differentiate code, the steps of differences."""
     matters = engine.by_code or torch.is_autocast_enabled(x.device.type)
-    steps = getattr(engine, "step", getattr(engine, "steps", None)) if isinstance(engine, Sided) else None
+    steps = getattr(engine, "step", getattr(engine, "steps", None)) if engine.by_shifts else None
     return type(engine), torch.is_grad_enabled(), engine if matters else steps
 
 

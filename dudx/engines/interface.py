@@ -17,7 +17,7 @@ from torch import Tensor
 
 from dudx.backend import tensor_checks
 from dudx.engines.request import Request, request_of
-from dudx.errors import InputError, UnsupportedError
+from dudx.errors import InputError
 from dudx.network.model_checks import Model
 from dudx.operators import Operator
 
@@ -81,6 +81,8 @@ class Engine(ABC):
     #: True where it differentiates a network by its code, so that what the code hides (numpy, detach, a backward pass
     #: of its own) is hidden from it too; its first results of a network are then checked.
     by_code: ClassVar[bool] = False
+    #: True where it is made of the network's values at shifted points, whose shifts may be lost by rounding.
+    by_shifts: ClassVar[bool] = False
 
     #: True where its results are off by more than rounding, so that an exact engine of the same speed is preferred.
     approximate: bool = False
@@ -149,14 +151,6 @@ class Adjustable(Engine):
         """The engine as it was when `state` was taken."""
 
 
-class Sided(Engine):
-    """An engine that has one-sided first derivatives."""
-
-    @abstractmethod
-    def one_sided(self, side: Side) -> Self:
-        """The engine with first derivatives from one side, "backward" or "forward"."""
-
-
 def prepared(engine: Engine, x: Tensor, request: Request) -> Prepared | None:
     """The plan for a request apart from its execution; None where the engine cannot be compiled."""
     return engine.prepared(x, request) if isinstance(engine, Planned) else None
@@ -192,16 +186,4 @@ def with_state(engine: AnyEngine, state: Mapping[str, Any]) -> AnyEngine:
         return engine.with_state(state)
     if state:
         raise InputError(f"{type(engine).__name__} keeps no state, and was given that of another engine: {state!r}.")
-    return engine
-
-
-def one_sided(engine: AnyEngine, side: Side) -> AnyEngine:
-    """The engine with first derivatives from one side; an exact one has the same from both and is returned as it is."""
-    if isinstance(engine, Sided):
-        return engine.one_sided(side)
-    if engine.approximate:
-        raise UnsupportedError(
-            f"{type(engine).__name__} cannot look one way, so that it has no upwind derivative: use the plain one, "
-            "u.x, or dudx.CAN(), dudx.FD() or an exact engine."
-        )
     return engine

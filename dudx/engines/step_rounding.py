@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from dudx.backend.active_modes import vmap_active
-from dudx.engines.interface import Engine, Sided
+from dudx.engines.interface import Engine
 from dudx.engines.request import Request
 from dudx.errors import UnsupportedError
 from dudx.network.batch_bound import Pointwise
@@ -37,7 +37,7 @@ def refuse_lost_steps(engine: Engine, model: Model, x: Tensor, request: Request)
     divided by a power of the points' spread or, where the network has a copy in double precision, with the derivative.
     """
     terms = tuple({term: None for operator in request for term in operator.terms if term.order})
-    if not isinstance(engine, Sided) or not engine.approximate or not terms or x.is_meta or vmap_active():
+    if not engine.by_shifts or not terms or x.is_meta or vmap_active():
         return
     x, axes = x.detach(), x.shape[1]
     vectors = tuple(vector.detach() for vector in request.vectors)

@@ -46,7 +46,7 @@ class EqualRows:
 
 @dataclass(frozen=True)
 class NonlocalTerm:
-    """A sum of the network's values at other points, or a one-sided derivative."""
+    """A sum of the network's values at other points."""
 
     depends_on_outputs: bool = True
 
@@ -111,7 +111,7 @@ def _slope(expression: Any, source: Source, axis: int) -> Any:
         return _slope_of_all(expression, axis) if source.axis is None else 1.0 if source.axis == axis else 0.0
     if isinstance(source, NonlocalTerm):
         raise InputError(
-            "An integral, a fractional or an upwind derivative cannot be differentiated; take that of the derivative, "
+            "An integral or a fractional derivative cannot be differentiated; take that of the derivative, "
             "such as u.x.caputo(...), or make it an output of the network by an equation of its own."
         )
     if isinstance(source, EqualRows):

@@ -31,7 +31,7 @@ class CompiledEvaluation:
     def plan(self, call: ResidualCall, request: RecordedRequest) -> Prepared | None:
         """The engine's plan of a request; None if it cannot be compiled."""
         if request.nonlocal_terms:
-            self.graphs.give_up("integrals, fractional and upwind derivatives choose their rows at each call")
+            self.graphs.give_up("integrals and fractional derivatives choose their rows at each call")
         # A plan for one member of an ensemble is one for all of them.
         network = call.model.kind if isinstance(call.model, Ensemble) else call.model
         compiles = not vmap_active() and self.graphs.can_compile(network)

@@ -23,13 +23,12 @@ from dudx.residual.field_operators import FieldOperators, refuse_if_written, ref
 from dudx.residual.field_values import Values
 from dudx.residual.linear_expression import NO_DERIVATIVES, Linear
 from dudx.residual.nonlocal_terms.integrals import Integrals
-from dudx.residual.nonlocal_terms.upwinding import Upwinding
 from dudx.residual.sample_mixing import refuse_mixed_samples
 
 __all__ = ["Field", "tensors_of"]
 
 
-class Field(FieldOperators, Integrals, Upwinding):
+class Field(FieldOperators, Integrals):
     """An output of the network inside a residual, or an expression of such outputs and their derivatives.
 
     A field has the methods of a tensor, except for those that write into it.

@@ -8,7 +8,6 @@ from typing import Protocol
 import torch
 from torch import Tensor
 
-from dudx.engines.interface import Side
 from dudx.engines.request import Request
 from dudx.operators import Directional, Operator, Slots
 from dudx.residual.linear_expression import Linear
@@ -36,8 +35,6 @@ class Values(Protocol):
     def of(self, linear: Linear) -> Tensor: ...
 
     def at(self, linear: Linear, rows: Tensor) -> Tensor: ...
-
-    def sided(self, linear: Linear, side: Side) -> Tensor: ...
 
     def in_slots(self, operator: Operator) -> Operator: ...
 

@@ -15,7 +15,7 @@ from reproduction.measurements.compared_methods import METHODS
 from reproduction.profile import Profile
 
 DTYPES = ("float32", "float64")
-TRAINED = ("ad", "taylor", "fd", "efd", "sfd", "efd-inside", "can")
+TRAINED = ("ad", "taylor", "fd", "efd", "sfd", "efd-inside")
 SOLVED = ("poisson", "burgers", "plate")
 
 

@@ -13,9 +13,6 @@ import dudx
 from dudx.lab.problems.geometry import Box, Cylinder
 from reproduction.measurements.short_training import Task
 
-#: Distance of CAN's neighbours, in units of the domain's size.
-_NEIGHBOURS = 0.02
-
 
 def _always_fits(task: Task) -> str:
     return ""
@@ -38,11 +35,6 @@ class ComparedMethod:
     unfit: Callable[[Task], str] = _always_fits
     own_points: bool = False
     separable: bool = False
-
-
-def _size(task: Task) -> float:
-    low, high = task.domain.bounds
-    return min(b - a for a, b in zip(low, high, strict=True))
 
 
 def _no_box(task: Task) -> str:
@@ -75,7 +67,6 @@ METHODS: dict[str, ComparedMethod] = {
     "efd": ComparedMethod("eFD", lambda task, g: dudx.EFD()),
     "sfd": ComparedMethod("sFD", lambda task, g: dudx.SFD(generator=g)),
     "efd-inside": ComparedMethod("eFD inside", lambda task, g: dudx.EFD(inside=task.domain)),
-    "can": ComparedMethod("CAN", lambda task, g: dudx.CAN(_NEIGHBOURS * _size(task))),
     "separated": ComparedMethod(
         "Separated", lambda task, g: _separated(task), _no_box, own_points=True, separable=True
     ),

@@ -18,7 +18,7 @@ import dudx
 from dudx import D, Laplacian
 from dudx.backend import tensor_checks
 
-ENGINES = every_engine(0.02, 2) | {"CAN": dudx.CAN(0.02)}
+ENGINES = every_engine(0.02, 2)
 #: The engine that reads, once or more per call: where the points lie decides on the shape of their stencils.
 READS = "FD inside"
 BURGERS = dudx.Residual(lambda u: u.t + u * u.x - 0.01 * u.xx, ("x", "t"))

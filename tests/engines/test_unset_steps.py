@@ -10,7 +10,7 @@ import torch
 from helpers import Counted, mlp, points
 
 import dudx
-from dudx import CAN, EFD, FD, SFD, STDE, D, Engine, Laplacian, Residual, Separated
+from dudx import EFD, FD, SFD, STDE, D, Engine, Laplacian, Residual, Separated
 from dudx.errors import StepNotSetError
 
 #: Engines without a step, and engines made of one.
@@ -20,12 +20,10 @@ UNSET: dict[str, Engine] = {
     "EFD with another order": EFD({1: 1e-2}),
     "SFD": SFD(),
     "FD inside": FD(inside=lambda x: x.abs().amax(1) - 2),
-    "CAN": CAN(inner=FD()),
     "STDE": STDE(inner=FD()),
 }
 HEAT = Residual(lambda u: u.t - u.xx, ("x", "t"))
 COMPILED = HEAT.compiled()
-UPWIND = Residual(lambda u: u * u.upwind("x", by=u) - u.xx, ("x", "t"))
 
 #: Ways to ask for derivatives, all of which need a second one along x.
 WAYS: dict[str, Callable[[Any, torch.Tensor, Engine], object]] = {
@@ -36,7 +34,6 @@ WAYS: dict[str, Callable[[Any, torch.Tensor, Engine], object]] = {
     "compiled residual": lambda model, x, engine: COMPILED(model, x, engine),
     "compiled loss": lambda model, x, engine: COMPILED.loss(model, x, engine),
     "jacobian": lambda model, x, engine: HEAT.jacobian(model, x, engine),
-    "upwind": lambda model, x, engine: UPWIND(model, x, engine),
     "slices": lambda model, x, engine: dudx.backward(lambda part: HEAT.loss(model, part, engine), x, chunk=4),
 }
 

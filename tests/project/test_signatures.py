@@ -98,7 +98,6 @@ def test_a_text_is_a_name_a_path_or_a_literal(name: str) -> None:
     ("thing", "parameter", "expected"),
     [
         (dudx.AD, "coupled", {"refuse", "ignore"}),
-        (dudx.CAN, "scheme", {"central", "forward", "backward"}),
         (dudx.FD, "side", {"central", "forward", "backward"}),
         (dudx.PerSampleAD, "method", {"vectorised", "loop"}),
         (dudx.find_eps, "reference", {"exact", "float64", "differences"}),

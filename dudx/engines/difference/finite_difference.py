@@ -17,7 +17,7 @@ from dudx.engines.difference.calibration import SIDES, Calibration, deep_inside,
 from dudx.engines.difference.domain_stencils import derivatives_inside, distance_of
 from dudx.engines.difference.shifted_batches import HALF, Step, prepare
 from dudx.engines.difference.steps import ByOrder, as_step, fitting_step, step_by_order
-from dudx.engines.interface import Adjustable, Counted, Coupled, Planned, Prepared, RowsPerPoint, Side, Sided, Stepped
+from dudx.engines.interface import Adjustable, Counted, Coupled, Planned, Prepared, RowsPerPoint, Side, Stepped
 from dudx.engines.request import Request
 from dudx.errors import InputError, StepNotSetError
 from dudx.network.model_checks import Model
@@ -25,7 +25,7 @@ from dudx.operators import Directional
 
 
 @dataclass(frozen=True)
-class Difference(Adjustable, Counted, Planned, Sided, Stepped):
+class Difference(Adjustable, Counted, Planned, Stepped):
     """Differences in one forward pass; a subclass says which step each derivative order uses."""
 
     side: Side = field(default="central", kw_only=True, repr=False)
@@ -36,6 +36,7 @@ class Difference(Adjustable, Counted, Planned, Sided, Stepped):
     calibrations: Mapping[int, Calibration] = field(default=ByOrder(), kw_only=True, repr=False, compare=False)
 
     approximate = True
+    by_shifts = True
     accuracy = 2  # a field of every subclass, declared there so that it follows the step
     one_step = True  # True where all orders share one step, and so the evaluations that go with it
     #: The field that holds the steps.
@@ -57,9 +58,6 @@ class Difference(Adjustable, Counted, Planned, Sided, Stepped):
             return derivatives_inside(model, x, request, steps, self.accuracy, self.inside, self.floor)
         plan = self._plan(x, request)
         return plan.run(model, x, plan.tensors)
-
-    def one_sided(self, side: Side) -> Self:
-        return replace(self, side=side)
 
     def prepared(self, x: Tensor, request: Request) -> Prepared | None:
         return self._plan(x, request) if self.inside is None else None  # where points lie decides on their stencils

@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import fields, is_dataclass
 from typing import Any
 
 import torch
 
-from dudx.engines.autodiff import AD
-from dudx.engines.coupled_automatic import CAN
 from dudx.engines.interface import Coupled, Engine
 from dudx.errors import InputError
 from dudx.lab.named_objects import look_up
@@ -17,11 +14,6 @@ from dudx.lab.run.engine_table import engines_in_order
 
 #: Engines with which a training of thousands of steps gains by compilation, for `compile="auto"`.
 _GAIN_BY_COMPILATION = ("taylor",)
-
-#: Engines whose arguments are not simply the settings of the same names.
-_MADE: dict[type[Engine], Callable[[int, Coupled], Engine]] = {
-    CAN: lambda accuracy, coupled: CAN(inner=AD(coupled=coupled)),
-}
 
 #: Engines that cannot ignore that samples influence each other, and why.
 _CANNOT_IGNORE = {
@@ -57,8 +49,6 @@ def make_engine(name: str, accuracy: int, generator: torch.Generator, ignoring: 
     coupled: Coupled = "ignore" if ignoring else "refuse"
     if ignoring and name in _CANNOT_IGNORE:
         raise InputError(_CANNOT_IGNORE[name])
-    if kind in _MADE:
-        return _MADE[kind](accuracy, coupled)
     settings: dict[str, Any] = {"accuracy": accuracy, "generator": generator, "coupled": coupled}
     taken = {field.name for field in fields(kind) if field.init} if is_dataclass(kind) else set()
     try:

@@ -27,7 +27,6 @@ ROWS = {
     "taylor": Row("Taylor (ours)", "Taylor propagation, forward; exact"),
     "per-sample": Row("AD, sample by sample", "automatic differentiation, sample by sample; exact and slow"),
     "stde": Row("STDE", "a random few of an operator's terms by Taylor; unbiased, for many dimensions"),
-    "can": Row("CAN", "differences of neighbours' values and first derivatives; nothing is differentiated twice"),
 }
 
 
