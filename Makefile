@@ -74,8 +74,9 @@ demo: $(READY)
 reproduce: $(READY)
 	OMP_NUM_THREADS=1 $(BIN)/python -m reproduction --all --profile smoke --out out/reproduction
 
-# The site, in out/docs/index.html, with the figures of the report drawn first; a warning is an error. Its tools have an environment of their own, which sees the
-# packages of the other one, so that names are documented by the library itself.
+# The site, in out/docs/index.html, with the figures of the report drawn first; a warning is an error. Its tools have an
+# environment of their own, which sees the packages of the other one, so that names are documented by the library
+# itself.
 DOCS := .venv-docs
 WANTED := import tomllib; \
 	print(*tomllib.load(open('pyproject.toml', 'rb'))['project']['optional-dependencies']['docs'], sep='\n')

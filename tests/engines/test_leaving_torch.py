@@ -104,7 +104,8 @@ def _true(network, x: Tensor) -> Tensor:
 @pytest.mark.parametrize("engine", ENGINES, ids=str)
 @pytest.mark.parametrize("name", WRONG)
 def test_right_or_refused(name, engine, dtype):
-    x = torch.rand(300, 2, dtype=dtype, generator=torch.Generator().manual_seed(0))
+    count = 60 if getattr(engine, "method", "") == "loop" else 300  # each point is a pass of its own
+    x = torch.rand(count, 2, dtype=dtype, generator=torch.Generator().manual_seed(0))
     try:
         found = dudx.evaluate(WRONG[name], x, D(0), engine).detach()
     except dudx.errors.UnsupportedError:
