@@ -12,6 +12,7 @@
 from dudx.lab.features import (
     BoundaryFactor,
     Coordinates,
+    CornerFeature,
     DiffusionFront,
     EvenFeatures,
     Feature,
@@ -59,6 +60,7 @@ __all__ = [
     "Box",
     "Condition",
     "Coordinates",
+    "CornerFeature",
     "Data",
     "DiffusionFront",
     "Dirichlet",

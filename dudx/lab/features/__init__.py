@@ -7,6 +7,7 @@ from dudx.lab.features.coordinate_features import (
     PeriodicFeatures,
     SmoothSqrt,
 )
+from dudx.lab.features.corner_features import CornerFeature
 from dudx.lab.features.feature import Feature, Features
 from dudx.lab.features.hard_constraint import HardConstraint
 from dudx.lab.features.wall_features import (
@@ -22,6 +23,7 @@ from dudx.lab.features.wall_features import (
 __all__ = [
     "BoundaryFactor",
     "Coordinates",
+    "CornerFeature",
     "DiffusionFront",
     "EvenFeatures",
     "Feature",

@@ -14,11 +14,12 @@ import torch
 from torch import Generator, Tensor, nn
 
 from dudx.errors import InputError
-from dudx.lab.features import Features, HardConstraint
+from dudx.lab.features import Coordinates, CornerFeature, Features, HardConstraint
 from dudx.lab.problems.conditions.condition import Condition, Points, Sampler
 from dudx.lab.problems.conditions.condition_set import ConditionSet, bind_conditions
 from dudx.lab.problems.conditions.condition_types import ConditionSpec
 from dudx.lab.problems.conditions.variables import POINTS_ARGUMENT, ProblemVariables, argument_names
+from dudx.lab.problems.corners import Corner, re_entrant_corners
 from dudx.lab.problems.default_device import check_default_device
 from dudx.lab.problems.geometry import Domain
 from dudx.lab.problems.hard_conditions import hard_conditions
@@ -30,6 +31,8 @@ __all__ = ["Condition", "Points", "Problem", "ReferenceSolution", "Sampler"]
 
 #: Points of the domain and of each condition at which a problem is tried when it is constructed.
 _PROBES = 4
+#: Domains with more re-entrant corners get no features of them; points at which features are scaled.
+_MOST_CORNERS, _FEATURE_POINTS = 8, 4096
 
 
 class ReferenceSolution(Protocol):
@@ -213,6 +216,23 @@ class Problem:
             yield
         finally:
             self._give(before)
+
+    @cached_property
+    def singular_corners(self) -> tuple[Corner, ...]:
+        """Re-entrant corners, where derivatives of the solution are unbounded, if no features were given."""
+        if self.features is not None or self.periodic or self.functions:
+            return ()
+        found = re_entrant_corners(self.domain)
+        return tuple(found) if len(found) <= _MOST_CORNERS else ()
+
+    def known_features(self) -> Features | None:
+        """Make the features that were given, or those of the domain's re-entrant corners."""
+        if self.features is not None or not self.singular_corners:
+            return None if self.features is None else self.features()
+        low, high = self.domain.bounds
+        size = max(b - a for a, b in zip(low[:2], high[:2], strict=True))
+        corners = [CornerFeature(one.place, one.bisector, one.angle, size) for one in self.singular_corners]
+        return Features(Coordinates(range(len(self.inputs))), *corners, at=self.domain.sobol(_FEATURE_POINTS))
 
     def _repr_html_(self) -> str:
         """A table of what the problem consists of, for notebooks."""

@@ -9,7 +9,7 @@ import torch
 
 from dudx.engines.taylor import Taylor
 from dudx.lab.problems import Problem
-from dudx.lab.problems.mesh import Triangles
+from dudx.lab.problems.mesh import Edges, Triangles
 from dudx.lab.run.networks.mlp import MLP
 
 #: With more inputs than this, points are not sampled by the residual: they are never close to each other.
@@ -23,7 +23,9 @@ def chosen(problem: Problem) -> dict[str, Any]:
     """Return the settings that depend on the problem."""
     inputs, equations = len(problem.inputs), _equations(problem)
     found: dict[str, Any] = {"sampling": "uniform" if inputs > _MANY else "0.5 uniform + 0.5 adaptive"}
-    if any(isinstance(piece.surface, Triangles) for piece in problem.domain.pieces):
+    if problem.singular_corners:
+        found["network"] = "featured"
+    if any(isinstance(piece.surface, Edges | Triangles) for piece in problem.domain.pieces):
         # Finding the points inside a mesh takes as long as a step.
         found |= {"sampling": "uniform", "resample": 10, "memory": 0.0}
     if _jumps(problem):

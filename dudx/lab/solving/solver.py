@@ -115,7 +115,9 @@ def _announcement(problem: Problem, settings: Settings, given: dict[str, Any]) -
     chosen = settings.model_dump()
     keys = [k for k in chosen if k in given or k in _SHOWN or (k not in _HIDDEN and chosen[k] != defaults[k])]
     shown = ", ".join(f"{key}={chosen[key]!r}" for key in keys)
-    return f"Solving {problem.title} with\n  solve(problem, {shown})"
+    corners = ", ".join(f"({x:g}, {y:g})" for (x, y), _, _ in problem.singular_corners)
+    seen = f"\nThe network gets the singular functions of the re-entrant corners {corners}." if corners else ""
+    return f"Solving {problem.title} with\n  solve(problem, {shown})" + (seen if settings.network == "featured" else "")
 
 
 def _summary(solution: Solution, run: StagedRun, out: str | Path | None) -> list[str]:

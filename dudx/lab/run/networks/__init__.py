@@ -57,8 +57,9 @@ def sizes_taken(
 
 def knowledge_taken(maker: Callable[..., nn.Module], problem: Problem) -> dict[str, nn.Module]:
     """Return the problem's `features` and `hard` values that a network accepts."""
-    known = {"features": problem.features, "hard": problem.hard}
-    return {name: make() for name, make in known.items() if make is not None and name in _taken(maker)}
+    makers = {"features": problem.known_features, "hard": problem.hard}
+    known = {name: make() for name, make in makers.items() if make is not None and name in _taken(maker)}
+    return {name: value for name, value in known.items() if value is not None}
 
 
 def _taken(maker: Callable[..., nn.Module]) -> Mapping[str, object]:
