@@ -19,6 +19,7 @@ from dudx.lab import features
 from dudx.lab.features import (
     BoundaryFactor,
     Coordinates,
+    CornerFeature,
     DiffusionFront,
     EvenFeatures,
     Feature,
@@ -52,6 +53,7 @@ CASES: dict[str, Callable[[], Feature]] = {
     "logarithm": lambda: LogDistance(HOLES),
     "front": lambda: DiffusionFront([*HOLES, EDGES], time=2, flux=True),
     "boundary": lambda: BoundaryFactor([*HOLES[0], *EDGES]),
+    "corner": lambda: CornerFeature((1.5, 1.5), (-1, -1), 1.5 * math.pi),
 }
 #: Operators as sums of derivatives along these axes.
 AXES = [[()], [(0,)], [(2,)], [(0, 1)], [(0, 0), (1, 1)], [(1, 2)]]
