@@ -107,7 +107,9 @@ def test_a_run_that_fails_in_its_first_step_leaves_no_folder(tmp_path: Path, mon
 
 def test_a_run_of_an_earlier_version_is_read_if_its_retired_settings_had_the_only_value_left(tmp_path: Path) -> None:
     settings = make_settings("burgers", "smoke", threads=1)
-    file_formats.write_text(tmp_path / "config.toml", to_toml(settings) + "members = 1\ntensorboard = false\n")
+    file_formats.write_text(
+        tmp_path / "config.toml", to_toml(settings) + "members = 1\ntensorboard = false\nloggers = ''\n"
+    )
     assert stored_settings(tmp_path) == settings
     file_formats.write_text(tmp_path / "config.toml", to_toml(settings) + "members = 8\n")
     with pytest.raises(InputError, match="members = 8 is not right: there is no such setting"):

@@ -12,7 +12,6 @@ from torch import Tensor, nn
 from dudx.errors import percent
 from dudx.lab import file_formats
 from dudx.lab.atomic_files import digest, seal, sealed
-from dudx.lab.run import loggers
 from dudx.lab.run.checkpoint import FILE as CHECKPOINT
 from dudx.lab.run.phases import StepReport
 from dudx.lab.run.settings import Settings
@@ -62,7 +61,6 @@ class Records:
         self._seen: Mapping[str, Any] | None = None
         self._table: file_formats.GrowingTable | None = None
         self._damped = damped
-        self._loggers = loggers.made(settings.loggers, folder, settings.model_dump())
 
     def begin(self) -> None:
         """Open the table, truncated to the rows that the checkpoint knows, and remove an earlier result."""
@@ -103,8 +101,6 @@ class Records:
             fixed["cpu_seconds"] = round(cpu_seconds, 3)
         assert self._table is not None
         self._table.append({**fixed, **found})
-        for logger in self._loggers:
-            logger.log(epoch, {name: value for name, value in found.items() if isinstance(value, int | float)})
 
     def add_calibrations(self, epoch: int, calibrations: Mapping[int, Any]) -> None:
         """Store the calibrations that set an engine's steps, by derivative order."""
@@ -138,8 +134,6 @@ class Records:
         if self._unknowns:
             result["unknowns"] = self.unknowns
         self._write_sealed(result)
-        for logger in self._loggers:
-            logger.close()
         return result
 
     def _write_sealed(self, result: Mapping[str, Any]) -> None:

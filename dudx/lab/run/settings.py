@@ -40,7 +40,7 @@ _machine = partial(_field, panel="Machine and records")
 
 
 #: Keys that earlier versions wrote into every run, with the value that stands for what is always done now.
-_RETIRED = {"members": 1, "tensorboard": False}
+_RETIRED = {"members": 1, "tensorboard": False, "loggers": ""}
 
 
 class Settings(BaseModel):
@@ -142,7 +142,6 @@ class Settings(BaseModel):
     dtype: Literal["float32", "float64"] = _machine("float32", "float32 or float64")
     device: str = _machine("cpu", "cpu or cuda")
     threads: int | None = _machine(None, "CPU threads; default: torch's", gt=0)
-    loggers: str = _machine("", "loggers, separated by commas: tensorboard, or package.module:Class")
     estimate: bool = _machine(
         False, "estimate the error after training, without a reference, in some seconds; not for coupled networks"
     )
