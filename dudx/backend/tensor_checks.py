@@ -13,7 +13,7 @@ from torch.autograd import forward_ad
 from dudx.backend.active_modes import transforms_active, vmap_active
 from dudx.errors import InputError
 
-#: How often values of each kind were passed to `finite_on_schedule` on a device that would have to be waited for.
+#: How often values of each kind were passed to `read_now` on a device that would have to be waited for.
 _calls: Counter[Hashable] = Counter()
 #: Kinds that are kept; with more, counting begins again.
 _MOST_KINDS = 1000
@@ -51,19 +51,23 @@ def finite(values: Tensor, name: str) -> None:
 
 
 def finite_on_schedule(values: Tensor, name: str) -> None:
-    """Check that values are finite without stalling a GPU: always on a CPU, else at the 1st, 2nd, 4th, 8th ... call.
+    """Check that values are finite, as often as `read_now` allows; in between a NaN passes into the results."""
+    if read_now(values, name):
+        finite(values, name)
 
-    Calls are counted per name, shape, format and device. Between two checks a NaN passes into the results, which are
-    NaN then.
+
+def read_now(values: Tensor, name: str) -> bool:
+    """Return True if values may be read without stalling a GPU: always on a CPU, else at the 1st, 2nd, 4th, ... call.
+
+    Calls are counted per name, shape, format and device.
     """
-    if not free_to_read(values):
-        if len(_calls) > _MOST_KINDS:
-            _calls.clear()
-        kind = (name, values.shape, values.dtype, values.device)
-        _calls[kind] += 1
-        if _calls[kind] & (_calls[kind] - 1):
-            return
-    finite(values, name)
+    if free_to_read(values):
+        return True
+    if len(_calls) > _MOST_KINDS:
+        _calls.clear()
+    kind = (name, values.shape, values.dtype, values.device)
+    _calls[kind] += 1
+    return _calls[kind] & (_calls[kind] - 1) == 0
 
 
 def free_to_read(values: Tensor) -> bool:

@@ -64,7 +64,7 @@ def refuse_if_coupled(model: Model, x: Tensor) -> NetworkRecord:
     if x.is_meta or torch.compiler.is_compiling() or isinstance(model, Pointwise):
         return NetworkRecord()
     if transforms_active() and vmap_active():
-        return NetworkRecord()
+        return probed_on_schedule(model, "vmap", NetworkRecord)
     return probed_on_schedule(model, "chunks" if CHUNKED_ROWS.get() else "coupling", lambda: _uncoupled(model, x))
 
 

@@ -88,6 +88,7 @@ class _Member:
 
     def __init__(self, kind: nn.Module, state: dict[str, Tensor]):
         self.kind, self.state = kind, state
+        self.__self__ = kind  # so that it is known by its owner, as a method is
 
     def __call__(self, x: Tensor, **data: Tensor) -> Tensor:
         return functional_call(self.kind, self.state, (x,), data)

@@ -89,6 +89,78 @@ def test_the_jacobian_of_a_residual_does_not_wait(name):
     assert reads(lambda: BURGERS.jacobian(model, x, engine)) == Counter()
 
 
+class Branch(torch.nn.Module):
+    """A network of points and data."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.net = mlp(3)
+
+    def forward(self, x: Tensor, a: Tensor) -> Tensor:
+        return self.net(torch.cat([x, a], dim=1))
+
+
+def of_residual(function: Callable[..., Any], model: Callable[[], Any] = mlp, **options: Any) -> Callable[..., Any]:
+    """A training step of a residual, from points, vectors, an engine, and whether it is compiled."""
+    data = (*options.get("data", ()), *options.get("network_data", ()))
+
+    def step(x: Tensor, v: Tensor, engine: dudx.Engine, compile: bool) -> Callable[[], Any]:
+        residual, network = dudx.Residual(function, ("x", "t"), compile=compile, **options), model()
+        given = {name: v if name == "n" else v[:, :1] for name in data}
+        return lambda: residual.loss(network, x, engine, **given).sum().backward()
+
+    return step
+
+
+def of_operators(model: Callable[[Tensor], Any], *operators: Any) -> Callable[..., Any]:
+    def step(x: Tensor, v: Tensor, engine: dudx.Engine, compile: bool) -> Callable[[], Any]:
+        network = model(v)
+        asked = [dudx.Along(v) if operator is dudx.Along else operator for operator in operators]
+        return lambda: dudx.evaluate(network, x, asked, engine, compile=compile)
+
+    return step
+
+
+def in_slices(x: Tensor, v: Tensor, engine: dudx.Engine, compile: bool) -> Callable[[], Any]:
+    residual, network = dudx.Residual(BURGERS.function, ("x", "t"), compile=compile), mlp()
+    return lambda: dudx.backward(lambda part: residual.loss(network, part, engine), x, chunk=8)
+
+
+STEPS = {
+    "operators": of_operators(lambda v: mlp(), D(), D(0), Laplacian(), dudx.Along),
+    "tensor of second order": of_operators(lambda v: mlp(), dudx.Second([[2.0, 0.5], [0.5, 1.0]])),
+    "given data": of_operators(lambda v: dudx.given(Branch(), a=v[:, :1]), D(0), Laplacian()),
+    "residual": of_residual(BURGERS.function),
+    "along data": of_residual(ROBIN.function, data=("n",)),
+    "data of the network": of_residual(lambda u, a: u.x - a * u, Branch, network_data=("a",)),
+    "further network": of_residual(lambda u, k: (k * u.x).x, networks={"k": mlp(seed=3)}),
+    "expression": of_residual(lambda u, points: (u * u.x * points[:, :1]).x),
+    "ensemble": of_residual(BURGERS.function, lambda: dudx.ensemble([mlp(seed=1), mlp(seed=2)])),
+    "integral": of_residual(lambda u: u.x - u.integral({"t": (0, 1)})),
+    "integral up to the point": of_residual(lambda u, t: u.x - u.integral({"t": (0, t)})),
+    "fractional": of_residual(lambda u: u.caputo("t", 0.5) - u.xx),
+    "slices": in_slices,
+}
+COMPILED = ("Taylor", "FD", "EFD", "SFD")
+
+
+@pytest.mark.filterwarnings("ignore::dudx.errors.CompilationWarning")
+@pytest.mark.parametrize("step", STEPS)
+@pytest.mark.parametrize(
+    ("name", "compile"),
+    [(name, False) for name in ENGINES if name != READS] + [(name, True) for name in COMPILED],
+)
+def test_no_step_of_any_kind_waits(name, compile, step, monkeypatch):
+    """What is compiled runs as it is: a mode does not see into a graph, which torch refuses to make of reads."""
+    if (name == "CAN" and step in ("operators", "tensor of second order")) or (
+        name[:3] == "Per" and step == "ensemble"
+    ):
+        return  # refused
+    monkeypatch.setattr(torch, "compile", lambda function, **options: function)
+    x, v = points(16, 2).abs(), points(16, 2, seed=1)
+    assert reads(STEPS[step](x, v, ENGINES[name], compile)) == Counter()
+
+
 @pytest.mark.parametrize("network", ["batch norm", "hidden mean over the batch", "attention over the batch"])
 @pytest.mark.parametrize("name", ["AD", "Taylor", "FD", "EFD", "SFD"])
 def test_isolated_networks_do_not_wait(name, network):

@@ -8,6 +8,7 @@ from __future__ import annotations
 import math
 import numbers
 from collections.abc import Callable, Mapping
+from functools import lru_cache
 from types import SimpleNamespace
 from typing import Any, Literal
 
@@ -16,6 +17,8 @@ import torch
 from torch import Tensor
 
 from dudx import errors
+from dudx.backend import tensor_checks
+from dudx.backend.active_modes import lasting_constants
 from dudx.errors import InputError, whole_number
 from dudx.operators import Directional
 from dudx.residual.chain_rule import NonlocalTerm
@@ -228,9 +231,16 @@ def _summed(weights: Tensor, values: Tensor) -> Tensor:
 
 
 def _tensor(values: np.ndarray, like: Tensor) -> Tensor:
-    return torch.as_tensor(values, dtype=like.dtype, device=like.device)
+    """Nodes or weights as a tensor, which is copied to its device once."""
+    return _constant(np.ascontiguousarray(values, dtype=np.float64).tobytes(), like.dtype, like.device)
+
+
+@lru_cache(maxsize=256)
+def _constant(content: bytes, dtype: torch.dtype, device: torch.device) -> Tensor:
+    with lasting_constants():
+        return torch.frombuffer(bytearray(content), dtype=torch.float64).to(device, dtype)
 
 
 def _refuse(wrong: Tensor, what: str, remedy: str) -> None:
-    if not wrong.is_meta and bool(wrong.any()):
+    if not wrong.is_meta and tensor_checks.read_now(wrong, what) and bool(wrong.any()):
         raise InputError(f"{what}, and point {int(wrong.nonzero()[0])} lies elsewhere: {remedy}.")
