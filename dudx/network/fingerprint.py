@@ -86,7 +86,7 @@ class _Notes:
 
     def of_class(self, kind: type, own: dict[str, Any]) -> None:
         """Note what classes that are not torch's hold and what their methods read."""
-        classes, functions = _written_by_users(kind)
+        classes, functions = written_by_users(kind)
         for one in classes:
             self.parts.append(id(vars(one).get("forward")))
             self.attributes(one, vars(one), 0)
@@ -151,7 +151,7 @@ def _is_of_a_user(kind: type) -> bool:
 
 
 @functools.lru_cache(maxsize=1024)
-def _written_by_users(kind: type) -> tuple[tuple[type, ...], tuple[types.FunctionType, ...]]:
+def written_by_users(kind: type) -> tuple[tuple[type, ...], tuple[types.FunctionType, ...]]:
     """Return the classes among the bases of a class that are not torch's, and their methods."""
     classes = tuple(one for one in kind.__mro__ if _is_of_a_user(one))
     functions = (value for one in classes for name, value in vars(one).items() if name != "__init__")

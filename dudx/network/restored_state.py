@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import contextlib
+import copy
 import dis
 import functools
+import itertools
 import random
 import sys
 import types
+from array import array
 from collections import deque
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -17,10 +20,12 @@ import torch
 from torch import Tensor, nn
 
 from dudx.network.batch_bound import unbound
+from dudx.network.fingerprint import written_by_users
 from dudx.network.modules import modules_of, owner_of
 
 #: Limits: nesting of objects, items of a container, numbers of an array.
 _DEPTH, _MAX_ITEMS, _MAX_NUMBERS = 4, 1000, 2**16
+_PLAIN = (bool, int, float, complex, str, bytes, tuple, type(None))
 #: Attributes of a module that belong to torch. Buffers are saved separately; parameters and layers are not saved.
 _TORCH_OWN = {"_parameters", "_buffers", "_modules", "_non_persistent_buffers_set", "_compiled_call_impl"}
 
@@ -33,13 +38,14 @@ def unchanged_state(model: object) -> Iterator[None]:
 
     Restored are:
 
-    - attributes of the modules and of objects they hold, including lists, dicts, sets and arrays up to 2¹⁶ numbers;
-    - `nonlocal` and `global` variables that a function assigns, and objects in its closure;
+    - attributes of the modules, of their classes and of objects they hold, including lists, dicts, sets and arrays up
+      to 2¹⁶ numbers;
+    - `nonlocal` and `global` variables that a function or a method assigns, and objects in its closure;
     - random generators that these hold.
 
     Not restored are global objects changed in place, objects nested more than four levels deep, items of containers
-    longer than 1000, what hooks keep, files, and the global generators of `random` and `numpy.random`, which belong to
-    the process.
+    longer than 1000, other iterators than counters, what hooks keep, files, the environment, and the global generators
+    of `random` and `numpy.random`, which belong to the process.
     """
     modules = modules_of(model)
     buffers = [(m._buffers, name, b, b.clone()) for m in modules for name, b in m._buffers.items() if b is not None]
@@ -71,7 +77,7 @@ class _Snapshot:
         self.seen.add(id(value))
         if isinstance(value, Tensor | np.ndarray):
             self._save_array(value)
-        elif isinstance(value, list | deque | dict | set | tuple):
+        elif isinstance(value, list | deque | dict | set | tuple | bytearray | array):
             self._save_container(value, depth)
         elif isinstance(value, torch.Generator):
             state = value.get_state()
@@ -99,10 +105,10 @@ class _Snapshot:
         size = len(value)
         if not isinstance(value, tuple):
             if size <= _MAX_ITEMS:
-                self.undo.append(functools.partial(_refill, value, value.copy()))
+                self.undo.append(functools.partial(_refill, value, copy.copy(value)))
             elif isinstance(value, list):
                 self.undo.append(lambda: value.__delitem__(slice(size, None)))
-        if size <= _MAX_ITEMS:
+        if size <= _MAX_ITEMS and not isinstance(value, bytearray | array):
             for item in list(value.values() if isinstance(value, dict) else value):
                 self._save(item, depth)
 
@@ -115,8 +121,9 @@ class _Snapshot:
                 self._save(part, depth)
         elif isinstance(value, types.FunctionType):
             self._save_function(value, depth)
-        elif isinstance(value, nn.Module) or _is_of_a_user(value):
+        elif isinstance(value, nn.Module | types.SimpleNamespace) or _is_of_a_user(value):
             self._save_attributes(value, depth)
+            self._save_class(type(value), depth)
 
     def _save_function(self, function: types.FunctionType, depth: int) -> None:
         written = _written_names(function.__code__)
@@ -132,10 +139,31 @@ class _Snapshot:
         self._save(function.__kwdefaults__, depth)
         self.undo.append(functools.partial(_refill, function.__dict__, function.__dict__.copy()))
 
+    def _save_class(self, kind: type, depth: int) -> None:
+        """Save what a user's classes hold, and the globals that their methods assign."""
+        classes, functions = written_by_users(kind)
+        for one in classes:
+            if id(one) not in self.seen:
+                self.seen.add(id(one))
+                plain = {k: v for k, v in vars(one).items() if isinstance(v, _PLAIN)}
+                self.undo.append(functools.partial(_restore_class, one, plain))
+                for item in list(vars(one).values()):
+                    if isinstance(item, list | dict | set | deque):
+                        self._save(item, depth)
+        for function in functions:
+            self._save(function, depth)
+
     def _save_attributes(self, value: Any, depth: int) -> None:
-        own = vars(value)
+        for name in getattr(type(value), "__slots__", ()):
+            if hasattr(value, name):
+                self.undo.append(functools.partial(setattr, value, name, getattr(value, name)))
+        own = getattr(value, "__dict__", {})
         apart = _TORCH_OWN if isinstance(value, nn.Module) else set()
-        before = {name: item for name, item in own.items() if name not in apart}
+        before = {
+            name: copy.copy(item) if isinstance(item, itertools.count) else item
+            for name, item in own.items()
+            if name not in apart
+        }
         self.undo.append(functools.partial(_restore_attributes, own, before, apart))
         for name, item in before.items():
             if not (isinstance(value, nn.Module) and name.endswith("_hooks")):
@@ -157,8 +185,8 @@ def _refill(container: Any, before: Any) -> None:
     else:
         alike = len(container) == len(before) and all(a is b for a, b in zip(container, before, strict=True))
     if not alike:
-        container.clear()
-        container.extend(before) if isinstance(container, list | deque) else container.update(before)
+        container.clear() if not isinstance(container, array) else container.__delitem__(slice(None))
+        container.update(before) if isinstance(container, dict | set) else container.extend(before)
 
 
 def _restore_attributes(own: dict[str, Any], before: dict[str, Any], apart: set[str]) -> None:
@@ -169,12 +197,19 @@ def _restore_attributes(own: dict[str, Any], before: dict[str, Any], apart: set[
             own[name] = value
 
 
+def _restore_class(kind: type, before: dict[str, Any]) -> None:
+    for name, value in before.items():
+        if vars(kind).get(name) is not value:
+            setattr(kind, name, value)
+
+
 def _is_of_a_user(value: object) -> bool:
     """Return True for an object with attributes whose class is defined in no library."""
     package = type(value).__module__.partition(".")[0]
     library = package in sys.stdlib_module_names or package in ("torch", "numpy", "dudx")
     scripted = isinstance(value, torch.jit.ScriptModule)
-    return hasattr(value, "__dict__") and not isinstance(value, type) and not scripted and (
+    attributes = hasattr(value, "__dict__") or hasattr(type(value), "__slots__")
+    return attributes and not isinstance(value, type) and not scripted and (
         not library or package == "__main__"
     )  # fmt: skip
 

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import itertools
 import random
+from array import array
 from collections import deque
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -25,8 +28,20 @@ class Meter:
         self.calls, self.log = 0, []
 
 
+class Slotted:
+    __slots__ = ("calls",)
+
+    def __init__(self):
+        self.calls = 0
+
+
+CALLS = 0
+
+
 class Counting(nn.Module):
     """Counts its calls in every way there is."""
+
+    instances, names = 0, ()
 
     def __init__(self):
         super().__init__()
@@ -35,9 +50,23 @@ class Counting(nn.Module):
         self.recent, self.meter, self.last = deque(maxlen=3), Meter(), None
         self.counter, self.array = torch.zeros(1), np.zeros(2)
         self.long, self.nested = list(range(5000)), {"inner": [[]]}
+        self.bytes, self.numbers, self.ids = bytearray(), array("d", [0.0]), itertools.count()
+        self.namespace, self.slotted = SimpleNamespace(calls=0), Slotted()
         self.double()
 
+    def count(self):
+        global CALLS
+        CALLS += 1
+        type(self).instances += 1
+        type(self).names += ("x",)
+        self.bytes.append(1)
+        self.numbers.append(1.0)
+        next(self.ids)
+        self.namespace.calls += 1
+        self.slotted.calls += 1
+
     def forward(self, x):
+        self.count()
         self.calls += 1
         self.history.append(len(x))
         self.by_size[len(x)] = self.by_size.get(len(x), 0) + 1
@@ -56,7 +85,9 @@ class Counting(nn.Module):
     def state(self):
         meter = self.meter.calls, list(self.meter.log)
         plain = self.calls, list(self.history), dict(self.by_size), set(self.sizes), list(self.recent), self.last
-        return plain, meter, float(self.counter), self.array.tolist(), len(self.long), self.nested["inner"][0][:]
+        elsewhere = CALLS, self.instances, self.names, self.namespace.calls, self.slotted.calls
+        also = bytes(self.bytes), list(self.numbers), repr(self.ids), elsewhere
+        return plain, also, meter, float(self.counter), self.array.tolist(), len(self.long), self.nested["inner"][0][:]
 
 
 @pytest.mark.parametrize("probe", ["coupled", "explain", "isolate", "calibration"])
