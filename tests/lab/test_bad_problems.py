@@ -92,6 +92,18 @@ BAD: dict[str, tuple[str, Callable[[], Problem]]] = {
         "unknown constant 'x' has the name of an input",
         lambda: Problem(laplace, ("x", "y"), SQUARE, [Dirichlet(u=0.0)], unknowns={"x": 1.0}),
     ),
+    "an input named twice": (
+        "must differ from each other",
+        lambda: Problem(laplace, ("x", "x"), SQUARE, [Dirichlet(u=0.0)]),
+    ),
+    "values that are infinite": (
+        "values of the condition boundary are not finite",
+        lambda: Problem(laplace, ("x", "y"), SQUARE, [Dirichlet(u=lambda x: 1 / (x - x))]),
+    ),
+    "a function of values that fails": (
+        "function for .* fails: ",
+        lambda: Problem(laplace, ("x", "y"), SQUARE, [Dirichlet(u=lambda x: x / (1 // 0))]),
+    ),
     "a start without a time": (
         "Initial needs a time",
         lambda: Problem(laplace, ("x", "y"), SQUARE, [Initial(u=0.0)]),
@@ -162,6 +174,16 @@ def stokes(u: Any, v: Any, p: Any) -> Any:
     return u.xx + u.yy - p.x, v.xx + v.yy - p.y, u.x + v.y
 
 
+DOUBTFUL |= {
+    "a value and a flux": (
+        "order 2 in x for u and there are 3 conditions across it, on 'x=0' and 'x=1': they may contradict",
+        lambda: Problem(laplace, ("x", "y"), SQUARE, [Dirichlet(u=0.0), Neumann(u=1.0, on="left")]),
+    ),
+    "a value and a Robin condition on a hole": (
+        "there are 2 conditions on the circle around",
+        lambda: Problem(laplace, ("x", "y"), PLATE, [Dirichlet(u=0.0), Robin(a=1.0, g=3.0, on="holes")]),
+    ),
+}
 WALLS = [Dirichlet(u=0.0, v=0.0, on=["top", "bottom", "holes"]), Dirichlet(u=1.0, v=0.0, on="left")]
 DOUBTFUL |= {
     "fluxes only": (
@@ -213,6 +235,9 @@ DOUBTFUL |= {
 SOUND: dict[str, Callable[[], Problem]] = {
     "Helmholtz with fluxes": lambda: Problem(lambda u: u.xx + u.yy - u, ("x", "y"), PLATE, [Neumann(u=1.0)]),
     "fluxes and a value": lambda: Problem(laplace, ("x", "y"), PLATE, [Neumann(u=0.0), Data([[0.1, 0.1]], u=0.0)]),
+    "a value and a flux, of a plate": lambda: Problem(
+        lambda u: u.xxxx + u.yyyy, ("x", "y"), SQUARE, [Dirichlet(u=0.0), Neumann(u=0.0)]
+    ),
     "Robin": lambda: Problem(laplace, ("x", "y"), PLATE, [Robin(a=1e-3, g=1e6)]),
     "heat with fluxes": lambda: Problem(lambda u: u.t - u.xx, ("x", "t"), ROD, [Initial(u=0.0), Neumann(u=0.0)]),
     "hard": lambda: Problem(laplace, ("x", "y"), SQUARE, [Dirichlet(u=0.0, hard=True)]),

@@ -25,6 +25,7 @@ from dudx.lab.problems.geometry import Domain
 from dudx.lab.problems.hard_conditions import hard_conditions
 from dudx.lab.problems.undetermined import undetermined
 from dudx.lab.problems.well_posedness import initial_jumps, outside_domain, well_posedness_warnings
+from dudx.residual.derivative_names import input_names
 from dudx.residual.residual_function import Residual
 
 __all__ = ["Condition", "Points", "Problem", "ReferenceSolution", "Sampler"]
@@ -122,7 +123,7 @@ class Problem:
         if isinstance(inputs, str):
             raise InputError(f'The inputs are names in a tuple, such as ("x", "t"); got {inputs!r}.')
         constants = {key: _parameter(key, start) for key, start in (unknowns or {}).items()}
-        variables = _problem_variables(residual, tuple(inputs), domain, constants)
+        variables = _problem_variables(residual, input_names(inputs), domain, constants)
         if outputs is not None and outputs != len(variables.outputs):
             raise InputError(
                 f"The equation names {len(variables.outputs)} output(s) ({', '.join(variables.outputs)}), and outputs "
@@ -270,6 +271,8 @@ class Problem:
             )
         for condition in self.conditions:
             x, data = condition.sample(_PROBES, generator, place, dtype)
+            if not all(bool(values.isfinite().all()) for values in data.values()):
+                raise InputError(f"The values of the condition {condition.name} are not finite at some of its points.")
             condition.residual.operators(x, **data)
         for spec in self.conditions.data:
             if bool(outside_domain(spec, self._variables).all()):

@@ -90,10 +90,18 @@ def _missing_boundary_conditions(
         p for p in pieces if all(plane_coordinate(p.surface, axis) is None for axis in range(len(variables.inputs)))
     ]
     found = []
+    # A user's equation counts for many, and with unknown constants it is not known how many are enough.
+    countable = not variables.unknowns and not any(isinstance(one.spec, Equation) for one in conditions.placed)
     for axis, order in orders.items():
         name = variables.inputs[axis]
         across = sum(counts[piece.number] for piece in flat[axis])
         if len(flat[axis]) == 2 and not other:
+            if countable and across > order:
+                found.append(
+                    f"The equation is of order {order} in {name} for {output} and there {_are(across)} across it, on "
+                    f"{' and '.join(describe_surface(piece.surface, variables.inputs) for piece in flat[axis])}: they "
+                    "may contradict each other."
+                )
             if across < order:
                 found.append(
                     f"The equation is of order {order} in {name} for {output} and there {_are(across)} across it, on "
@@ -101,6 +109,12 @@ def _missing_boundary_conditions(
                     "solution may not be unique."
                 )
             continue
+        full = next((piece for piece in other if countable and counts[piece.number] > (order + 1) // 2), None)
+        if full is not None:
+            found.append(
+                f"The equation is of order {order} for {output} and there {_are(counts[full.number])} on "
+                f"{describe_surface(full.surface, variables.inputs)}: they may contradict each other."
+            )
         bare = next((piece for piece in (*flat[axis], *other) if counts[piece.number] < order // 2), None)
         if bare is not None:
             found.append(

@@ -117,7 +117,7 @@ class ProblemVariables:
             columns[POINTS_ARGUMENT] = points
         try:
             return function(**columns)
-        except (TypeError, ValueError, RuntimeError, IndexError) as error:
+        except (ArithmeticError, AttributeError, LookupError, RuntimeError, TypeError, ValueError) as error:
             raise InputError(f"The function for {of} fails: {said(error)}.") from error
 
 
