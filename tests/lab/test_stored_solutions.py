@@ -126,9 +126,19 @@ def test_folders_that_hold_no_solution_are_refused(solved: tuple[Solution, Path]
         load(solved[1])
     with pytest.raises(InputError, match="got str"):
         load(solved[1], "plate")  # type: ignore[arg-type]
-    train(make_settings("poisson", "smoke", network="batchnorm", coupled="fixed"), tmp_path / "coupled")
-    with pytest.raises(InputError, match=r"no trained network, trained\.pt"):
-        load(tmp_path / "coupled")
+
+
+@pytest.mark.parametrize("network", ["attention", "batchnorm"])
+@pytest.mark.parametrize("coupled", ["isolate", "fixed"])
+def test_a_coupled_network_is_a_function_of_single_points(network: str, coupled: str, tmp_path: Path) -> None:
+    problem = Problem(lambda u: u.xx + u.yy, ("x", "y"), Box((0, 0), (1, 1)), [Dirichlet(u=lambda x: x)])
+    solution = solve(problem, network=network, coupled=coupled, epochs=2, out=tmp_path / "run", **TINY)
+    for function in (solution, solution.residual, lambda x: solution.evaluate(lambda u: u.x, x)):
+        alone = np.concatenate([function(POINTS[i : i + 1]) for i in range(len(POINTS))])
+        assert np.allclose(function(POINTS), alone, atol=1e-12)
+    loaded = load(tmp_path / "run", problem)
+    assert np.array_equal(loaded(POINTS), solution(POINTS))
+    assert np.array_equal(loaded.residual(POINTS), solution.residual(POINTS))
 
 
 def test_a_damaged_network_is_refused(solved: tuple[Solution, Path], tmp_path: Path) -> None:

@@ -88,11 +88,33 @@ class Views:
             return frozen(self.model, self.at_rest, update_statistics=False)
         return self.model
 
+    def trained(self) -> nn.Module:
+        """Return the trained network as a module of single points."""
+        return self.model if self.evaluation() is self.model else InContext(self.model, self.at_rest)
+
     def state_dict(self) -> dict[str, Tensor | None]:
         return {"followed": self._followed}
 
     def load_state_dict(self, state: Mapping[str, Any], /) -> None:
         self._followed = state["followed"]
+
+
+class InContext(nn.Module):
+    """A network whose samples influence each other, as a function of single points against a fixed context."""
+
+    context: Tensor
+
+    def __init__(self, model: nn.Module, context: Tensor):
+        super().__init__()
+        self.model = model
+        self.register_buffer("context", context)
+
+    def seen(self) -> Model:
+        """Return the function that engines differentiate."""
+        return frozen(self.model, self.context, update_statistics=False)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.seen()(x)
 
 
 def _norms(model: nn.Module) -> list[BatchNorm]:

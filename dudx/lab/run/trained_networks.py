@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -14,6 +14,7 @@ from dudx.lab import file_formats
 from dudx.lab.named_objects import look_up, said
 from dudx.lab.problems import Problem
 from dudx.lab.problems.statement_values import changed_parts, statement_values
+from dudx.lab.run.coupled_view import InContext
 from dudx.lab.run.networks import knowledge_taken, networks, sizes_taken
 from dudx.lab.run.networks.assembled import assembled
 from dudx.lab.run.networks.rescaling import Bounds
@@ -51,18 +52,31 @@ def write_trained(
         folder / TRAINED,
         {
             "inputs": list(problem.inputs), "outputs": list(problem.names), "statement": statement_values(problem),
-            "networks": [dict(network.state_dict()) for network in trained], "spans": [list(span) for span in spans],
+            "networks": [dict(_inner(network).state_dict()) for network in trained],
+            "spans": [list(span) for span in spans],
+            "context": trained[0].context if isinstance(trained[0], InContext) else None,
         },
     )  # fmt: skip
 
 
-def read_trained(folder: Path, problem: Problem) -> tuple[list[Mapping[str, Tensor]], list[tuple[float, float]]]:
-    """Read the states of networks and their windows of time; refuse those of another problem."""
+def _inner(network: nn.Module) -> nn.Module:
+    return network.model if isinstance(network, InContext) else network
+
+
+class Trained(NamedTuple):
+    """States of networks, their windows of time, and the context of a network whose samples influence each other."""
+
+    networks: list[Mapping[str, Tensor]]
+    spans: list[tuple[float, float]]
+    context: Tensor | None
+
+
+def read_trained(folder: Path, problem: Problem) -> Trained:
+    """Read the networks of a run; refuse those of another problem."""
     path = folder / TRAINED
     if not path.exists():
         raise InputError(
-            f"{str(folder)!r} holds no trained network, {TRAINED}: the run has not ended, or the network's samples "
-            "influence each other, or it is no folder of a run."
+            f"{str(folder)!r} holds no trained network, {TRAINED}: the run has not ended, or it is no folder of a run."
         )
     content = file_formats.read_checkpoint(path, "restore it from a copy, or solve the problem again")
     try:
@@ -83,7 +97,7 @@ def read_trained(folder: Path, problem: Problem) -> tuple[list[Mapping[str, Tens
             f"The solution in {str(folder)!r} is of another problem: {', '.join(changed)} had other values. To start "
             "from it, load it with its own problem and give it to solve(..., start=solution)."
         )
-    return states, spans
+    return Trained(states, spans, content.get("context"))
 
 
 def rebuilt(problem: Problem, settings: Settings, state: Mapping[str, Any]) -> nn.Module:

@@ -241,6 +241,5 @@ class Trainer(Loop):
             facts["estimate"] = None if found is None else asdict(found)
         if file_scores := self.evaluation.file_scores():
             facts["file_reference"] = file_scores
-        if not self.views.isolating:  # else the network is no function of single points
-            write_trained(self.records.folder, self.problem, [self.model])
+        write_trained(self.records.folder, self.problem, [self.views.trained()])
         return self.records.write_result(scored(arrays), arrays, facts)

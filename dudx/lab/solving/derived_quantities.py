@@ -16,6 +16,7 @@ from dudx.lab.problems import Problem
 from dudx.lab.problems.boundary_pieces import Piece, located, outward_side
 from dudx.lab.problems.conditions.boundary_selection import BoundaryRegion, select_boundary
 from dudx.lab.problems.conditions.variables import argument_names, with_arguments
+from dudx.lab.run.coupled_view import InContext
 from dudx.lab.solving.time_windows import Windows
 from dudx.residual.residual_function import Residual
 
@@ -76,7 +77,8 @@ def evaluated(solution: Trained, quantity: Residual, x: Tensor, **data: Tensor) 
     windows = solution.network.parts(x) if isinstance(solution.network, Windows) else [(slice(None), solution.network)]
     with torch.no_grad(), solution.problem.holding(constants_of(solution)):
         for rows, network in windows:
-            returned = quantity(network, x[rows], Taylor(), **{name: values[rows] for name, values in data.items()})
+            function = network.seen() if isinstance(network, InContext) else network
+            returned = quantity(function, x[rows], Taylor(), **{name: values[rows] for name, values in data.items()})
             values = torch.cat(returned if isinstance(returned, tuple) else (returned,), dim=1)
             found = values.new_empty(len(x), values.shape[1]) if found is None else found
             found[rows] = values

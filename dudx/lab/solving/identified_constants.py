@@ -22,6 +22,7 @@ from torch import Generator, Tensor, nn
 from dudx.engines.taylor import Taylor
 from dudx.errors import InputError
 from dudx.lab.problems import Problem
+from dudx.lab.run.coupled_view import InContext
 from dudx.lab.run.objective import Objective
 from dudx.lab.run.settings import Settings
 from dudx.optim import Balance, linearize
@@ -106,6 +107,8 @@ def identified_constants(solution: Inverse) -> IdentifiedConstants:
     problem, found = solution.problem, solution.result.get("unknowns")
     if not problem.unknowns or not found:
         raise InputError("This problem has no unknown constants.")
+    if isinstance(solution.network, InContext):
+        raise InputError("Error bars are not known for networks whose samples influence each other.")
     if problem.functions:
         raise InputError(
             "Error bars of constants beside unknown functions are not known; compare refits(problem, ...) instead."

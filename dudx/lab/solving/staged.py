@@ -331,8 +331,9 @@ class StagedRun(Loop):
             **({"windows": windows} if windows else {}),
         }
         own = self.network is self.trainer.model
-        if not self.trainer.views.isolating:
-            write_trained(self.folder, self.problem, *networks_and_spans(self.network))
+        if own:
+            self.network = self.trainer.views.trained()
+        write_trained(self.folder, self.problem, *networks_and_spans(self.network))
         arrays = self.trainer.evaluation.arrays() if own else reference_arrays(self.problem, self.network)
         return self.records.write_result(scored(arrays), arrays, facts)
 

@@ -10,6 +10,7 @@ from torch import nn
 from dudx.errors import InputError
 from dudx.lab.problems import Problem, problems
 from dudx.lab.problems import problem as problem_named
+from dudx.lab.run.coupled_view import InContext
 from dudx.lab.run.folder import stored_settings
 from dudx.lab.run.records import read_metrics, read_result
 from dudx.lab.run.settings import Settings
@@ -50,11 +51,13 @@ def read_solution(folder: Path, problem: Problem | None) -> StoredSolution:
         problem = problem_named(settings.problem)
     if not isinstance(problem, Problem):
         raise InputError(f"A solution is loaded for a dudx.lab.Problem; got {type(problem).__name__}.")
-    states, spans = read_trained(folder, problem)
+    states, spans, context = read_trained(folder, problem)
     if spans:
         network: nn.Module = Windows(rebuilt_windows(problem, settings, states, spans), spans, problem.time or 0)
     else:
         network = rebuilt(problem, settings, states[0])
+    if context is not None:
+        network = InContext(network, context)
     return StoredSolution(problem, network, settings, read_result(folder), read_metrics(folder), folder)
 
 
@@ -62,6 +65,8 @@ def network_settings(start: StartingPoint, windows: bool | None) -> dict[str, An
     """Return the settings of a solution's network; refuse a solution that no single network can start from."""
     if not isinstance(getattr(start, "settings", None), Settings):
         raise InputError(f"Training starts from a Solution, start=solution; got {type(start).__name__}.")
+    if isinstance(start.network, InContext):
+        raise InputError("Training does not start from a network whose samples influence each other; leave start= out.")
     if windows or isinstance(start.network, Windows):
         raise InputError("Training in windows of time starts from the initial values; leave start= out.")
     return {name: getattr(start.settings, name) for name in _BUILT_FROM}
