@@ -63,7 +63,7 @@ def _inner(network: nn.Module) -> nn.Module:
     return network.model if isinstance(network, InContext) else network
 
 
-class Trained(NamedTuple):
+class StoredNetworks(NamedTuple):
     """States of networks, their windows of time, and the context of a network whose samples influence each other."""
 
     networks: list[Mapping[str, Tensor]]
@@ -71,7 +71,7 @@ class Trained(NamedTuple):
     context: Tensor | None
 
 
-def read_trained(folder: Path, problem: Problem) -> Trained:
+def read_trained(folder: Path, problem: Problem) -> StoredNetworks:
     """Read the networks of a run; refuse those of another problem."""
     path = folder / TRAINED
     if not path.exists():
@@ -97,7 +97,7 @@ def read_trained(folder: Path, problem: Problem) -> Trained:
             f"The solution in {str(folder)!r} is of another problem: {', '.join(changed)} had other values. To start "
             "from it, load it with its own problem and give it to solve(..., start=solution)."
         )
-    return Trained(states, spans, content.get("context"))
+    return StoredNetworks(states, spans, content.get("context"))
 
 
 def rebuilt(problem: Problem, settings: Settings, state: Mapping[str, Any]) -> nn.Module:
