@@ -12,27 +12,27 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any
 
 import torch
 from torch import Generator, Tensor, nn
 
 from dudx.engines.interface import Engine
-from dudx.errors import InputError
+from dudx.errors import InputError, UnsupportedError
 from dudx.lab.problems import Problem
 from dudx.lab.problems.problem import Points
 from dudx.lab.run.error_directions import Directions
 from dudx.lab.run.error_points import boundary_factors, interior_points, where_it_matters
 
-#: Least damping of the least-squares problem relative to the mean eigenvalue, against rounding errors, and how often
-#: it may be multiplied by ten. With several times more residuals than directions the estimate hardly depends on it.
-_DAMPING, _DAMPINGS = 1e-12, 6
+#: Damping of the least-squares problem relative to the mean eigenvalue: the least one that reduces the residuals at
+#: points held out (one in so many) at least half as much as the best. It must leave less than the last number.
+_DAMPINGS, _HELD_OUT, _USELESS = (1e-12, 1e-11, 1e-10, 1e-8, 1e-6, 1e-4, 1e-2), 5, 1.0
 #: Candidate points per point used.
 _POOL = 4
 #: A solution is not determined if there is a change of it that changes the residuals so many times less than a
 #: typical function of the same size does. On well-posed problems it was at most 300, on sensitive ones (chaos,
-#: backward heat, near resonance) 1e4, on those without a unique solution 3e4 and more.
+#: backward heat, near resonance) 2e3 to 1e4, on those without a unique solution 3e4 and more.
 _UNDETERMINED = 5e3
 _POWER_STEPS = 60
 
@@ -77,6 +77,15 @@ def estimate(
         directions: the largest number of search directions, half of them random features.
         seed: seed of points and directions.
     """
+    try:
+        return _estimated(problem, model, engine, points, directions, seed)
+    except UnsupportedError as error:  # a training is not lost for its estimate
+        return Estimate(math.inf, 0, 0, math.inf, [], f"derivatives of the network are refused: {error}")
+
+
+def _estimated(
+    problem: Problem, model: nn.Module, engine: Engine, points: int | None, directions: int, seed: int
+) -> Estimate:
     parameter = next(model.parameters())
     device, dtype = parameter.device, parameter.dtype
     generator = Generator(device).manual_seed(seed)
@@ -99,13 +108,31 @@ def estimate(
             factors = boundary_factors(problem.domain, at[kept], factors)
         for r, j in zip(*space.of(residual, at[kept], {key: value[kept] for key, value in data.items()}), strict=True):
             parts.append((factors * r, factors[:, None] * j))
-    correction, determinacy = _solved(parts, along, space.features)
-    error, whole = along @ correction, u * asked + along @ correction
+    fit = _fitted(parts, along, space.features)
+    error = along @ fit.coefficients
+    whole = u * asked + error
     size = whole.norm().clamp(min=1e-300)
     late = error if problem.time is None else error[:, x[:, problem.time] > _middle(problem)]
     each = error.norm(dim=1) / whole.norm(dim=1).clamp(min=1e-300)
-    found = Estimate(float(error.norm() / size), points, space.count, float(late.norm() / size), each.tolist())
-    return found if determinacy < _UNDETERMINED else _none(found, determinacy)
+    reason = _reason(fit)
+    if reason is not None:
+        return Estimate(math.inf, points, space.count, math.inf, [math.inf] * len(each), reason)
+    return Estimate(float(error.norm() / size), points, space.count, float(late.norm() / size), each.tolist())
+
+
+def _reason(fit: _Fit) -> str | None:
+    """Return why a fit is no estimate, or None."""
+    if fit.determinacy > _UNDETERMINED:
+        return (
+            f"the solution can change as a whole while the residuals change {fit.determinacy:.0e} times less than they "
+            "do for other changes: it is not unique, or too sensitive"
+        )
+    if fit.left >= _USELESS:
+        return (
+            "a correction found from the residuals at some points does not make them smaller at others: they are "
+            "noise, or finer than what is tried"
+        )
+    return None
 
 
 def _middle(problem: Problem) -> float:
@@ -146,10 +173,23 @@ def _bump(inputs: int, outputs: int, output: int, generator: Generator) -> nn.Mo
     return nn.Sequential(first, nn.Tanh(), last)
 
 
-def _solved(parts: Sequence[tuple[Tensor, Tensor]], along: Tensor, features: slice) -> tuple[Tensor, float]:
-    """Return the coefficients of the directions that minimise the weighted residuals of all parts, and determinacy.
+@dataclass(frozen=True)
+class _Fit:
+    """Coefficients of the directions, and how far they can be trusted.
 
-    The latter is the largest norm of a combination of directions whose residuals have the norm of a typical feature's.
+    Attributes:
+        coefficients: the directions' coefficients, which minimise the weighted residuals of all parts.
+        left: mean absolute residual that a correction leaves at points that it was not fitted to, relative to before.
+        determinacy: the largest norm of a combination of directions with residuals as large as a typical feature's.
+    """
+
+    coefficients: Tensor
+    left: float
+    determinacy: float
+
+
+def _fitted(parts: Sequence[tuple[Tensor, Tensor]], along: Tensor, features: slice) -> _Fit:
+    """Fit the directions to the residuals, with the damping that is best at points held out.
 
     Args:
         parts: residuals and their derivatives along the directions, per equation and condition.
@@ -161,26 +201,36 @@ def _solved(parts: Sequence[tuple[Tensor, Tensor]], along: Tensor, features: sli
     factors = [_weight(j[:, features].square().mean(0) / sizes) / math.sqrt(len(r)) for r, j in parts]
     r = torch.cat([f * r for f, (r, _) in zip(factors, parts, strict=True)])
     j = torch.cat([f * j for f, (_, j) in zip(factors, parts, strict=True)])
+    held = torch.cat([torch.arange(len(r), device=j.device) % _HELD_OUT == _HELD_OUT - 1 for r, _ in parts])
     lengths = j.norm(dim=0)
     lengths = torch.where(lengths > 0, lengths, 1.0)  # a direction that no residual sees stays where it is
     j = j / lengths
-    normal = j.T @ j
-    factor = _factor(normal)
-    solution = -torch.cholesky_solve((j.T @ r)[:, None], factor)[:, 0] / lengths
-    return solution, _largest(values / lengths, factor)
+    kept, others = j[~held], j[held]
+    normal, slope = kept.T @ kept, kept.T @ r[~held]
+    whole, whole_slope = normal + others.T @ others, slope + others.T @ r[held]
+    before = float(r[held].abs().mean()) if bool(held.any()) else 0.0
+    tried: list[tuple[float, Tensor]] = []
+    for damping in _DAMPINGS:
+        factor, some = _factor(normal, damping), _factor(whole, damping)
+        if factor is not None and some is not None:
+            correction = -torch.cholesky_solve(slope[:, None], factor)[:, 0]
+            after = float((r[held] + others @ correction).abs().mean())
+            tried.append((after / before if before else 0.0, some))
+    if not tried:
+        raise InputError("The error cannot be estimated: the residuals or their derivatives are not finite.")
+    best = min(after for after, _ in tried)
+    left, chosen = next((after, some) for after, some in tried if after <= max(best, (1 + best) / 2))
+    coefficients = -torch.cholesky_solve(whole_slope[:, None], chosen)[:, 0] / lengths
+    return _Fit(coefficients, left, _largest(values / lengths, tried[0][1]))
 
 
-def _factor(normal: Tensor) -> Tensor:
-    """Return the Cholesky factor of a matrix with the least damping with which it is positive in rounded numbers."""
-    mean, damping = normal.diagonal().mean(), 0.0
-    for _ in range(_DAMPINGS):
-        more = max(_DAMPING, 10 * damping)
-        normal.diagonal().add_((more - damping) * mean)
-        factor, failed = torch.linalg.cholesky_ex(normal)
-        if not failed:
-            return factor
-        damping = more
-    raise InputError("The error cannot be estimated: the residuals or their derivatives are not finite.")
+def _factor(normal: Tensor, damping: float) -> Tensor | None:
+    """Return the Cholesky factor of a matrix with damping relative to its mean eigenvalue; None if it has none."""
+    damped = normal + damping * normal.diagonal().mean() * torch.eye(
+        len(normal), dtype=normal.dtype, device=normal.device
+    )
+    factor, failed = torch.linalg.cholesky_ex(damped)
+    return None if failed else factor
 
 
 def _weight(ratios: Tensor) -> float:
@@ -197,13 +247,3 @@ def _largest(values: Tensor, factor: Tensor) -> float:
         v = torch.cholesky_solve(values.T @ (values @ (v / length)), factor)
         length = v.norm().clamp(min=1e-300)
     return math.sqrt(float(length))
-
-
-def _none(found: Estimate, determinacy: float) -> Estimate:
-    """Return the estimate as one that is missing, with the reason."""
-    reason = (
-        f"the solution can change as a whole while the residuals change {determinacy:.0e} times less than they do for "
-        "other changes: it is not unique, or too sensitive"
-    )
-    inf = math.inf
-    return replace(found, relative_l2=inf, late=inf, functions=[inf] * len(found.functions), reason=reason)
