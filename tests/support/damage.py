@@ -172,7 +172,7 @@ def _resumed(folder: Path, settings: Settings) -> Any:
     rows = [{k: v for k, v in row.items() if k != "seconds"} for row in file_formats.read_table(folder / "metrics.csv")]
     model = file_formats.read_checkpoint(folder / "checkpoint.pt")["model"]
     calibrations = json.loads((folder / "calibrations.json").read_text())
-    numbers = {key: value for key, value in result.items() if key not in ("seconds", "compile_seconds")}
+    numbers = {key: value for key, value in result.items() if key not in ("seconds", "cpu_seconds", "compile_seconds")}
     return numbers, rows, calibrations, {key: value.tolist() for key, value in model.items()}
 
 
