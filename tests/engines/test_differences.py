@@ -24,7 +24,7 @@ EXACT_FOR_DIFFERENCES = {"value", "zero"}
 
 
 # The engines share stencils and differ in their steps, so that one accuracy of each is enough beside all of FD's.
-@pytest.mark.parametrize(("name", "accuracy"), [*(("FD", a) for a in RANGES), ("EFD", 4), ("SFD", 2)])
+@pytest.mark.parametrize(("name", "accuracy"), [*(("FD", a) for a in RANGES), ("EFD", 4), ("SFD", 2), ("FD inside", 4)])
 @pytest.mark.parametrize(
     ("f", "operator", "truth"),
     [
