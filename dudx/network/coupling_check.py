@@ -26,10 +26,9 @@ _HIDDEN = 1e-3
 #: The message of the refusal: the problem, and the line that solves it.
 REFUSAL = (
     "The samples of this network's batch influence each other, as they do in batch norm in training mode and in "
-    "attention over the batch, so this engine would silently return something other than each sample's own derivative. "
-    "To train, use dudx.frozen(model, context) as the model in every term of the loss, those of the boundary too, with "
-    "one context of fixed points. For derivatives at this batch, use dudx.isolate(model, x) as the model, or the "
-    "slower dudx.PerSampleAD() as the engine. print(dudx.explain(model, x)) says which layer it is."
+    "attention over the batch. Each sample's own derivative is that of dudx.isolate(model, x), or by the slower engine "
+    "dudx.PerSampleAD(); training works best with dudx.frozen(model, context), one fixed context in all terms of the "
+    "loss; print(dudx.explain(model, x)) says which layer it is."
 )
 #: The message for chunked evaluation, in which no engine is right for coupled networks.
 _REFUSAL_OF_SLICES = (

@@ -57,7 +57,9 @@ def rows_are_counted(model: Model, x: Tensor, own: int, passed: int) -> bool:
         if blocks:
             order = first.repeat(max(2, passed // len(rows)))
         else:
-            order = torch.randperm(passed, generator=torch.Generator().manual_seed(0)).to(rows.device) % len(rows)
+            order = torch.randperm(passed, generator=torch.Generator("cpu").manual_seed(0), device="cpu").to(
+                rows.device
+            ) % len(rows)
         try:
             still, now = output_of(used, rows[first]), output_of(used, rows[order])
         except Exception:

@@ -70,11 +70,9 @@ def test_who_passes_a_batch_norm_network_reads_the_problem_and_the_remedy():
         evaluate(BatchNormMLP(2).double(), points(24, 2), Laplacian(), AD())
     assert str(error.value) == (
         "The samples of this network's batch influence each other, as they do in batch norm in training mode and in "
-        "attention over the batch, so this engine would silently return something other than each sample's own "
-        "derivative. To train, use dudx.frozen(model, context) as the model in every term of the loss, those of the "
-        "boundary too, with one context of fixed points. For derivatives at this batch, use dudx.isolate(model, x) as "
-        "the model, or the slower dudx.PerSampleAD() as the engine. print(dudx.explain(model, x)) says which layer it "
-        "is."
+        "attention over the batch. Each sample's own derivative is that of dudx.isolate(model, x), or by the slower "
+        "engine dudx.PerSampleAD(); training works best with dudx.frozen(model, context), one fixed context in all "
+        "terms of the loss; print(dudx.explain(model, x)) says which layer it is."
     )
 
 
